@@ -1,15 +1,13 @@
 """A headless browser for the tests: Chromium over its DevTools protocol."""
 
-import contextlib
 import json
 import shutil
 import subprocess
-import time
 import urllib.request
-from pathlib import Path
 
 import pytest
 import websocket
+from made_up import wait_for
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
@@ -25,27 +23,28 @@ class Browser:
     ``requests``: what it asked for; ``problems``: errors it wrote to its console.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder):
         program = next((found for name in NAMES if (found := shutil.which(name))), None)
         if program is None:
             pytest.skip(f"no browser is installed: one of {', '.join(NAMES)}; apt install chromium")
-        quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.process = subprocess.Popen(
-            [program, *FLAGS.split(), f"--user-data-dir={folder}", "about:blank"], **quiet
+            [program, *FLAGS.split(), f"--user-data-dir={folder}", "about:blank"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
-        self.requests, self.problems, self.count, port = [], [], 0, 0
-        for _ in range(600):
-            with contextlib.suppress(FileNotFoundError, IndexError, ValueError):
-                port = int((folder / "DevToolsActivePort").read_text().splitlines()[0])
-                break
-            time.sleep(0.1)
+        self.requests = []
+        self.problems = []
+        self.count = 0
+        place = folder / "DevToolsActivePort"
+        wait_for(lambda: place.exists() and "\n" in place.read_text(), 60)
+        port = place.read_text().split()[0]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=60) as answer:
             pages = [target for target in json.load(answer) if target["type"] == "page"]
         self.socket = websocket.create_connection(pages[0]["webSocketDebuggerUrl"], timeout=120)
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
 
-    def note(self, event: dict) -> None:
+    def note(self, event):
         params = event.get("params", {})
         if event.get("method") == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
@@ -57,7 +56,7 @@ class Browser:
         if event.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
             self.problems.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
 
-    def call(self, method: str, until: str = "", **params) -> dict:
+    def call(self, method, until="", **params):
         """What a method of the protocol returns; ``until``: the event to wait for besides."""
         self.count += 1
         number, result, seen = self.count, None, not until
@@ -72,7 +71,7 @@ class Browser:
             raise RuntimeError(f"{method}: {result['error']}")
         return result["result"]
 
-    def size(self, width: int, dark: bool = False) -> None:
+    def size(self, width, dark=False):
         """Set the window's width, and whether the reader prefers dark pages."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -84,18 +83,17 @@ class Browser:
         wish = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[wish])
 
-    def open(self, page: Path | str) -> None:
-        """Go to a page, a file or an address, and wait until it has loaded."""
-        url = page if isinstance(page, str) else page.as_uri()
-        self.call("Page.navigate", until="Page.loadEventFired", url=url)
+    def open(self, page):
+        """Go to a page, a file, and wait until it has loaded."""
+        self.call("Page.navigate", until="Page.loadEventFired", url=page.as_uri())
 
-    def enter(self, selector: str, value: str) -> None:
+    def enter(self, selector, value):
         """Put a value into a control, as a reader would."""
         field = f"document.querySelector({json.dumps(selector)})"
         event = "i.dispatchEvent(new Event('input'))"
         self.ask(f"(i => {{ i.value = {json.dumps(value)}; {event}; }})({field})")
 
-    def ask(self, expression: str):
+    def ask(self, expression):
         """The value of a JavaScript expression, promises awaited."""
         found = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
@@ -106,7 +104,7 @@ class Browser:
             )
         return found["result"].get("value")
 
-    def close(self) -> None:
+    def close(self):
         self.socket.close()
         self.process.terminate()
         self.process.wait(timeout=30)

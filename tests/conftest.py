@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from entp_lab import cli
 from entp_lab.configs import RunConfig
 from entp_lab.store import Store
 from entp_lib.config import ModelConfig, TrainConfig
@@ -56,7 +57,7 @@ def one_thread():
 def model_of(architecture="entp", seed=0, dtype=torch.float64, **changes):
     """A model of width 16, double precision unless told otherwise, whose weights matter."""
     shape = dict(n_layers=2, n_heads=2, width=16, vocab_size=11, max_length=12)
-    model = build_model(ModelConfig(architecture=architecture, **{**shape, **changes}), seed)
+    model = build_model(ModelConfig(architecture=architecture, **(shape | changes)), seed)
     spread(model, seed)
     return model.to(dtype).eval()
 
@@ -73,7 +74,14 @@ def small_run():
 
     def build(architecture="decoder", seed=0, model=None, task=None, experiment="test", **train):
         task_params = dict(length=8, seed_length=3, symbols=8) | (task or {})
-        schedule = dict(steps=12, batch_size=8, warmup_steps=3, eval_every=4, eval_sequences=32)
+        schedule = dict(
+            steps=12,
+            batch_size=8,
+            warmup_steps=3,
+            eval_every=4,
+            eval_sequences=32,
+            final_eval_sequences=64,
+        )
         shape = dict(n_layers=2, n_heads=2, width=16, vocab_size=8, max_length=8) | (model or {})
         return RunConfig(
             experiment,
@@ -81,7 +89,7 @@ def small_run():
             "counting",
             task_params,
             ModelConfig(architecture=architecture, **shape),
-            TrainConfig(**{**schedule, "final_eval_sequences": 64, **train}),
+            TrainConfig(**(schedule | train)),
             model_seed=seed,
             data_seed=seed,
         )
@@ -107,3 +115,16 @@ def results(tmp_path, monkeypatch):
     monkeypatch.setenv("ENTP_RESULTS", str(tmp_path))
     monkeypatch.delenv("ENTP_RECORDS", raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def refusal(capsys):
+    """A function that gives a command and returns the line by which it is refused."""
+
+    def run(command):
+        assert cli.main(command.split()) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert line.startswith("entp: ")
+        return line
+
+    return run

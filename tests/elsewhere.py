@@ -44,9 +44,13 @@ class Elsewhere(Tensor):
 
     @staticmethod
     def __new__(cls, here):
-        layout = dict(strides=here.stride(), storage_offset=here.storage_offset())
         made = Tensor._make_wrapper_subclass(
-            cls, here.size(), dtype=here.dtype, device=torch.device(DEVICE, 0), **layout
+            cls,
+            here.size(),
+            strides=here.stride(),
+            storage_offset=here.storage_offset(),
+            dtype=here.dtype,
+            device=torch.device(DEVICE, 0),
         )
         made.here = here
         return made

@@ -3,16 +3,23 @@ gives them.
 """
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
+from entp_lab import paths
 from entp_lab.configs import RunConfig, record_name
 from entp_lab.resume import Checkpoint, train_run
-from entp_lab.runs import run
+from entp_lab.runs import run, sweep
 from entp_lab.stopping import Cut
-from entp_lab.store import Record
+from entp_lab.store import Record, checksum
 from entp_lib.checkpoint import read_tensors, save_tensors
 
 PROVENANCE = dict(commit="none", started="", device="cpu", threads=1, versions={}, wall_seconds=1.0)
@@ -46,6 +53,19 @@ def record_of(run, curves=None, **metrics):
     )
 
 
+def forge_record(path, part=None, **changes):
+    """Put other content into a record, or into one of its parts, with a checksum that fits; None
+    takes something out.
+    """
+    body = json.loads(path.read_text())
+    del body["checksum"]
+    held = body[part] if part else body
+    held |= changes
+    for name in [name for name, value in changes.items() if value is None]:
+        del held[name]
+    path.write_text(json.dumps(body | {"checksum": checksum(body)}))
+
+
 def checkpoint_state(path):
     """The state that a checkpoint holds."""
     return json.loads(read_tensors(path, {"config", "state"})[1]["state"])
@@ -71,19 +91,26 @@ def train_until(config, step, path=None, **options):
     return outcome, outcome.state
 
 
-def stop_behind(step):
-    """Options of ``run`` by which it is asked to end behind a step."""
-    reached = []
-    return {
-        "on_step": lambda step, last: reached.append(step),
-        "stop": lambda: bool(reached) and reached[-1] >= step,
-    }
+def computed(config, store, **options):
+    """The record of a run of version 1, computed if the store lacks it."""
+    return run(config, 1, store=store, **options)
+
+
+def swept(configs, store, jobs=1, **options):
+    """A sweep of runs of version 1, in this process unless told otherwise."""
+    return sweep(configs, 1, store=store, jobs=jobs, **options)
 
 
 def cut_at(config, step, store):
     """Run ``config`` until it is cut behind a step; the path of its checkpoint."""
+    reached = [0]
     with pytest.raises(Cut) as cut:
-        run(config, 1, store=store, **stop_behind(step))
+        computed(
+            config,
+            store,
+            on_step=lambda made, last: reached.append(made),
+            stop=lambda: reached[-1] >= step,
+        )
     assert cut.value.step == step and store.find(config, 1) is None
     return store.checkpoint_path(record_name(config, 1))
 
@@ -101,20 +128,73 @@ def rewritten(path, change):
     """
     tensors, header = read_tensors(path, {"config", "state"})
     state = json.loads(header["state"])
-    before = dict(header)
+    before = header["state"]
     change(header, state)
-    if header["state"] == before["state"]:
+    if header["state"] == before:
         header["state"] = json.dumps(state)
     save_tensors(path, tensors, header)
 
 
-def timeless(records):
+def timeless(*records):
     """What two computations of the same runs must have in common: all but times."""
-    parts = [
-        [{k: v for k, v in x.items() if not k.endswith("seconds")} for x in (r.metrics, r.curves)]
-        for r in records
-    ]
-    return [(r.id, *part) for r, part in zip(records, parts, strict=True)]
+
+    def without_times(values):
+        return {name: value for name, value in values.items() if not name.endswith("seconds")}
+
+    return [(r.id, without_times(r.metrics), without_times(r.curves)) for r in records]
+
+
+def python(*arguments, **options):
+    """What this Python did with some arguments, its output as text."""
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, **options)
+
+
+def environment_without(*beginnings):
+    """The variables around this test whose names begin otherwise."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(beginnings)}
+
+
+def start_process(*command, **options):
+    """A process in a group of its own, whose stderr is read and which heeds Ctrl-C.
+
+    Jobs in the background of a shell ignore it, and so would what they start.
+    """
+    return subprocess.Popen(
+        command,
+        text=True,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
+    )
+
+
+def copy_project(folder, *files):
+    """Copy the project's packages and some of its files into a folder."""
+    for package in ("entp_lib", "entp_lab", "entp_papers"):
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(paths.root() / package, folder / package, ignore=ignore)
+    for name in files:
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(paths.root() / name, folder / name)
+
+
+@contextmanager
+def unchanged(folder, pattern="*"):
+    """Expect that nothing is written to a folder or taken from it."""
+
+    def times():
+        return {path: path.lstat().st_mtime_ns for path in folder.rglob(pattern)}
+
+    before = times()
+    yield
+    assert times() == before
+
+
+def running(*which):
+    """How many of the processes that options of ``ps`` select run and are no zombies."""
+    found = subprocess.run(["ps", "-o", "stat=", *which], capture_output=True, text=True)
+    return sum(not state.startswith("Z") for state in found.stdout.split())
 
 
 def wait_for(condition, seconds=240):

@@ -1,13 +1,13 @@
 """One table for a class of mistakes: every call of it raises an error that names what is wrong."""
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
+from entp_lib.validation import ConfigError
 
-def named(*cases: tuple[Callable[[], Any], str]) -> Callable:
+
+def named(*cases):
     """A test of (call, pattern): the call raises ValueError, as ConfigError is one, with a message
     that matches.
     """
@@ -21,8 +21,13 @@ def named(*cases: tuple[Callable[[], Any], str]) -> Callable:
 
 
 @contextmanager
-def one_line(error: type[Exception], match: str) -> Iterator[None]:
+def one_line(error, match):
     """Expect an error whose message matches and is a single line."""
     with pytest.raises(error, match=match) as raised:
-        yield
+        yield raised
     assert "\n" not in str(raised.value)
+
+
+def refused(match):
+    """Expect an error of input, in a single line that matches."""
+    return one_line(ConfigError, match)

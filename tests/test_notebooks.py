@@ -204,8 +204,8 @@ def test_every_figure_it_saves_is_there(path, code):
     assert saved or path.stem.startswith("91")  # what is trained on a user's own data has none
     for name in saved:
         assert name.startswith(path.stem[:2])
-        assert (paths.figures() / f"{name}.png").stat().st_size > 1000
-        assert (paths.figures() / f"{name}.svg").stat().st_size > 1000
+        for kind in ("png", "svg"):
+            assert (paths.figures() / f"{name}.{kind}").stat().st_size > 1000
 
 
 SOURCES = re.compile(
@@ -227,12 +227,12 @@ def test_runs_live_at_the_smoke_tier(path, results, monkeypatch):
     """Left out by default: nbval executes every notebook, and all smoke runs are computed."""
     monkeypatch.setenv("ENTP_FIGURES", str(results / "figures"))
     # a cell that names a committed run shows it
-    shutil.copytree(paths.root() / "results" / "records", results / "records")
+    shutil.copytree(paths.root() / "results/records", results / "records")
     before = path.read_bytes()
     monkeypatch.setenv(paths.NEW_FIGURES_VARIABLE, str(paths.new_figures()))
     (result,) = run_all([Job(path, {"tier": "smoke", "jobs": 1})])
     assert result.error == ""
-    made = list((results / "smoke" / "figures").glob("*.png"))
+    made = list((results / "smoke/figures").glob("*.png"))
     assert made or path.stem.startswith(("03b", "91"))  # whose figures are of stored runs
     assert not (results / "figures").exists()
     assert path.read_bytes() == before

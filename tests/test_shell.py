@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_up import environment_without, start_process
 
 ROOT = Path(__file__).resolve().parents[1]
 # the interpreter below this environment: it can make another one offline
@@ -43,76 +44,66 @@ class Project:
     arguments.
     """
 
-    def __init__(self, root: Path):
+    def __init__(self, root):
         self.root = root
         self.python = PYTHON
         (root / "entp_lab").mkdir(parents=True)
-        (root / "entp_lab" / "__main__.py").write_text(STUB)
+        (root / "entp_lab/__main__.py").write_text(STUB)
         self.require("# nothing")
         shutil.copytree(ROOT / "tools", root / "tools")
         for name in ("run_all.sh", "run_tests.sh"):
             shutil.copy(ROOT / name, root / name)
 
     @property
-    def pip_calls(self) -> list[str]:
+    def pip_calls(self):
         return (self.root / "pip-calls").read_text().splitlines()
 
-    def require(self, text: str):
+    def require(self, text):
         (self.root / "requirements.txt").write_text(text + "\n")
 
     @property
-    def stamp(self) -> Path:
-        return self.root / ".venv" / "installed"
+    def stamp(self):
+        return self.root / ".venv/installed"
 
-    def start(self, *arguments, script="run_all.sh", cwd=None, **variables) -> subprocess.Popen:
+    def start(self, *arguments, script="run_all.sh", cwd=None, **variables):
         """Start a script without the settings around this test, in a process group of its own."""
-        ours = ("PIP_", "UV_", "ENTP_", "PYTEST", "STUB_", "OMP_", "TQDM_", "MPL", "PYTHONPATH")
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        environ |= {
-            "PYTHON": self.python,
-            "PIP_CONFIG_FILE": os.devnull,
-            "PIP_NO_INDEX": "1",
-        }
-        environ |= {name: str(value) for name, value in variables.items()}
-        environ = {
-            name: value for name, value in environ.items() if value
-        }  # an empty value takes a variable out
-        return subprocess.Popen(
-            [self.root / script, *arguments],
+        environ = environment_without(
+            "PIP_", "UV_", "ENTP_", "PYTEST", "STUB_", "OMP_", "TQDM_", "MPL", "PYTHONPATH"
+        )
+        environ |= {"PYTHON": self.python, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": 1}
+        environ |= variables
+        return start_process(
+            self.root / script,
+            *arguments,
             cwd=cwd or self.root,
-            env=environ,
-            text=True,
+            # an empty value takes a variable out
+            env={name: str(value) for name, value in environ.items() if value != ""},
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            # a job in a script's background ignores Ctrl-C, and what it starts can never heed it
-            # again
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
-    def run(self, *arguments, **options) -> subprocess.CompletedProcess:
+    def run(self, *arguments, **options):
         process = self.start(*arguments, **options)
         out, err = process.communicate(timeout=60)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
-    def refusal(self, **variables) -> str:
+    def refusal(self, **variables):
         """The one line on stderr of a run that must not get as far as entp_lib."""
         done = self.run(**variables)
-        assert done.returncode not in (0, None)
+        assert done.returncode
         assert "__main__.py" not in done.stdout
         assert done.stderr.count("\n") == 1, done.stderr
         assert done.stderr.startswith("run_all.sh: ")
         return done.stderr
 
 
-def script(path: Path, text: str) -> Path:
+def script(path, text):
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path
 
 
 @pytest.fixture
-def bare(tmp_path) -> Project:
+def bare(tmp_path):
     """A project that was never used."""
     return Project(tmp_path / "my project")
 
@@ -127,7 +118,7 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def project(made) -> Project:
+def project(made):
     """The shared project, as it was after its first use."""
     project, _, stamp = made
     project.require("# nothing")
@@ -136,11 +127,11 @@ def project(made) -> Project:
 
 
 @pytest.fixture
-def pretended(bare, tmp_path) -> Project:
+def pretended(bare, tmp_path):
     """A project whose Python is the pretender, after its first use."""
     bare.python = script(tmp_path / "python", PRETENDER)
     assert bare.run().returncode == 0
-    (bare.root / "pip-calls").unlink()
+    (bare.root / "pip-calls").write_text("")
     return bare
 
 
@@ -150,7 +141,7 @@ def test_first_use_makes_the_environment_and_passes_arguments_and_status_on(made
     assert first.returncode == 7
     assert first.stderr == ""
     assert first.stdout.startswith("Creating .venv")
-    assert (project.root / ".venv" / "pyvenv.cfg").exists()
+    assert (project.root / ".venv/pyvenv.cfg").exists()
 
 
 def test_second_use_installs_nothing(project):
@@ -178,13 +169,13 @@ def test_uv_installs_with_pips_settings_and_pip_where_it_fails(pretended, fails)
     pretended.require("uv==1 ; python_version > '3'\ntorch==0.0.1")
     note = "echo $UV_DEFAULT_INDEX $UV_INDEX $UV_FIND_LINKS $UV_NO_INDEX -- $* >>uv-calls"
     script(pretended.root / "uv", f"{note}; exit {fails}")
-    pip = {
-        "PIP_NO_INDEX": "",
-        "PIP_EXTRA_INDEX_URL": "file:///b file:///c",
-        "PIP_FIND_LINKS": "/x /y",
-    }
     done = pretended.run(
-        ENTP_TORCH_INDEX="file:///t", PIP_INDEX_URL="file:///a", UV_INDEX="mine", **pip
+        ENTP_TORCH_INDEX="file:///t",
+        PIP_INDEX_URL="file:///a",
+        PIP_EXTRA_INDEX_URL="file:///b file:///c",
+        PIP_FIND_LINKS="/x /y",
+        PIP_NO_INDEX="",
+        UV_INDEX="mine",
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert " s  Installing uv" in done.stdout and "__main__.py|run\n" in done.stdout
@@ -193,39 +184,30 @@ def test_uv_installs_with_pips_settings_and_pip_where_it_fails(pretended, fails)
         f"file:///t mine /x,/y {common} --no-deps torch==0.0.1",
         f"file:///a mine /x,/y {common} -r requirements.txt",
     ]
-    calls = (
-        [call.split("--disable-pip-version-check ")[1].strip() for call in pretended.pip_calls]
-        if fails
-        else []
-    )
+    calls = [call.split("--disable-pip-version-check ")[1].strip() for call in pretended.pip_calls]
     assert calls == ["--no-deps torch==0.0.1", "-r requirements.txt"][: 2 * fails]
 
 
 def test_no_network(project):
     project.require("no-such-package==1")
-    unreachable = {
-        "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
-        "PIP_RETRIES": 1,
-        "PIP_TIMEOUT": 1,
-        "PIP_NO_INDEX": "",
-    }
-    line = project.refusal(**unreachable)
-    assert (
-        "no network" in line and "package index" in line and "my project/.venv/install.log" in line
+    line = project.refusal(
+        PIP_INDEX_URL="http://127.0.0.1:9/simple", PIP_RETRIES=1, PIP_TIMEOUT=1, PIP_NO_INDEX=""
     )
+    for words in ("no network", "package index", "my project/.venv/install.log"):
+        assert words in line
     assert not project.stamp.exists()
 
 
 def test_a_missing_library_of_pips_own_is_named(project):
     project.require("no-such-package==1")
-    proxy = {
-        "ALL_PROXY": "socks5://127.0.0.1:9",
-        "HTTPS_PROXY": "socks5://127.0.0.1:9",
-        "NO_PROXY": "",
-        "no_proxy": "",
-    }
     line = project.refusal(
-        PIP_INDEX_URL="https://127.0.0.2/simple", PIP_NO_INDEX="", PIP_RETRIES=0, **proxy
+        PIP_INDEX_URL="https://127.0.0.2/simple",
+        PIP_NO_INDEX="",
+        PIP_RETRIES=0,
+        ALL_PROXY="socks5://127.0.0.1:9",
+        HTTPS_PROXY="socks5://127.0.0.1:9",
+        NO_PROXY="",
+        no_proxy="",
     )
     assert "Missing dependencies for SOCKS support" in line
 
@@ -258,10 +240,10 @@ USERS = {
 def test_a_users_own_settings_do_not_reach_what_the_scripts_start(pretended):
     """A foreign numpy, another kernel, warnings as errors: each of them broke a cell, or all."""
     show = f"import os; print(*(os.environ.get(name) for name in {list(USERS)!r}), sep='|')"
-    (pretended.root / "entp_lab" / "__main__.py").write_text(show)
+    (pretended.root / "entp_lab/__main__.py").write_text(show)
     *removed, style, profile = pretended.run(**USERS).stdout.strip().splitlines()[-1].split("|")
     assert removed == ["None"] * 6
-    assert style == os.devnull and profile == str(pretended.root / ".venv" / "ipython")
+    assert style == os.devnull and profile == str(pretended.root / ".venv/ipython")
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
@@ -291,9 +273,9 @@ def test_an_interrupted_install_is_repaired_by_the_run_that_waits(project, endin
 
 def test_environment_is_made_again_after_a_move(pretended, tmp_path):
     pretended.root = pretended.root.rename(tmp_path / "moved here")
-    (pretended.root / ".venv" / "leftover").touch()
+    (pretended.root / ".venv/leftover").touch()
     assert pretended.run("x").stdout.startswith("Creating .venv")
-    assert not (pretended.root / ".venv" / "leftover").exists()
+    assert not (pretended.root / ".venv/leftover").exists()
     assert "moved here" in pretended.stamp.read_text()
     assert pretended.run("x").stdout.startswith("__main__.py|run|x\n")
 
@@ -311,21 +293,19 @@ def test_python_is_searched_past_stubs_and_old_ones(bare, tmp_path):
 
 
 @pytest.fixture
-def checked(project) -> Project:
+def checked(project):
     """The shared project with a ruff, a mypy, a pytest, an import-linter, other processors: they
     print their calls.
     """
     for name in ("ruff", "mypy", "pytest"):
         (project.root / name).mkdir(exist_ok=True)
         (project.root / name / "__main__.py").write_text(STUB)
-    (project.root / ".venv" / "bin" / "lint-imports").write_text(STUB)
-    script(
-        project.root / "tools" / "processors.sh", 'exec "$PYTHON" pytest/__main__.py "$SETS" "$@"'
-    )
+    (project.root / ".venv/bin/lint-imports").write_text(STUB)
+    script(project.root / "tools/processors.sh", 'exec "$PYTHON" pytest/__main__.py "$SETS" "$@"')
     return project
 
 
-def calls(done: subprocess.CompletedProcess) -> list[str]:
+def calls(done):
     return [line for line in done.stdout.splitlines() if line.startswith("__main__.py|")]
 
 

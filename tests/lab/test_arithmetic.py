@@ -3,10 +3,9 @@ so.
 """
 
 import os
-import subprocess
-import sys
 
 import pytest
+from made_up import python
 
 from entp_lab import provenance
 from entp_lib.kernels import processor
@@ -27,10 +26,7 @@ os.environ |= a.VARIABLES
 
 
 def told(code=ASK, environment=None):
-    found = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    return found.stdout.split()
+    return python("-c", code, env=environment, check=True).stdout.split()
 
 
 @pytest.mark.parametrize(

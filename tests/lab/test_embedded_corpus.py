@@ -28,7 +28,7 @@ def packages(tmp_path, monkeypatch):
             '    x = """no docs"""\n'
             "if True:\n    class A:\n        '''Documented\\ftoo.'''\n"
         )
-        (folder / "tests" / "test_b.py").write_text('"""Not sources."""')
+        (folder / "tests/test_b.py").write_text('"""Not sources."""')
         monkeypatch.setattr(embedded_corpus.importlib.metadata, "version", lambda d: "1.0")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.setattr(embedded_corpus, "PACKAGES", {"first": "first", "second": "second"})

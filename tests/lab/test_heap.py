@@ -2,12 +2,10 @@
 back.
 """
 
-import os
 import platform
-import subprocess
-import sys
 
 import pytest
+from made_up import environment_without, python
 
 MEASURE = """
 import resource, torch
@@ -33,14 +31,8 @@ print(by_default, kept, held - resident())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_memory_that_was_freed_is_used_again_and_can_be_given_back():
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("MALLOC_", "GLIBC_"))
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE], env=environment, capture_output=True, text=True, check=True
-    )
+    environment = environment_without("MALLOC_", "GLIBC_")
+    done = python("-c", MEASURE, env=environment, check=True)
     by_default, kept, given = map(int, done.stdout.split())
     assert 8 * kept < by_default  # 49,152 pages of 4 KiB, or 96 huge ones
     assert given >= 150  # MiB

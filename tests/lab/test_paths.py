@@ -6,13 +6,13 @@ import ast
 import importlib.metadata as metadata
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
 
 import pytest
+from made_up import copy_project, environment_without, python, unchanged
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -32,6 +32,8 @@ state = train(model, task, TrainConfig(6, 4, warmup_steps=1, eval_every=3, eval_
 prompt = task.batch(tasks.generator_for("cpu", "shown"), 1).inputs_BT[:, :3]
 print(state.step, tuple(generate(model, prompt, 4).shape))
 print(Store().root)
+from entp_lab import cli
+print([cli.main(command.split()) for command in sys.argv[2:]])
 """
 
 
@@ -42,17 +44,9 @@ def wheel(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    source.mkdir()
-    for package in ("entp_lib", "entp_lab", "entp_papers"):
-        shutil.copytree(
-            paths.root() / package, source / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(paths.root() / name, source)
+    copy_project(source, "pyproject.toml", "README.md", "LICENSE")
     build = "import sys, setuptools.build_meta as b; print(b.build_wheel(sys.argv[1]))"
-    done = subprocess.run(
-        [sys.executable, "-c", build, folder], cwd=source, capture_output=True, text=True
-    )
+    done = python("-c", build, folder, cwd=source)
     assert done.returncode == 0, done.stderr
     (built,) = folder.glob("*.whl")
     with zipfile.ZipFile(built) as archive:
@@ -60,23 +54,18 @@ def wheel(tmp_path_factory):
     return folder / "site"
 
 
-@pytest.fixture
-def installed(wheel, tmp_path):
-    """A function that runs code in the test's folder, with the wheel and what it needs."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("ENTP_")}
-    environment |= {"PYTHONPATH": str(wheel), "TQDM_DISABLE": "1"}
-    options = dict(cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-
-    def run(code, *arguments):
-        return subprocess.run([sys.executable, "-c", code, *arguments], **options)
-
-    return run
-
-
-def test_the_wheel_trains_and_generates_without_its_repository(wheel, installed, tmp_path):
-    done = installed(LIBRARY, str(wheel))
+def test_the_wheel_trains_without_its_repository_and_commands_that_need_it_say_so(wheel, tmp_path):
+    """In one process, in the test's folder, where nothing is written."""
+    environment = environment_without("ENTP_") | {"PYTHONPATH": str(wheel), "TQDM_DISABLE": "1"}
+    commands = ["claims", "readme", "run --only 03", "site", "new task mine"]
+    with unchanged(wheel, "*.py"):
+        done = python("-c", LIBRARY, wheel, *commands, cwd=tmp_path, env=environment, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["6 (1, 7)", str(tmp_path / "results")]
+    assert done.stdout.splitlines() == ["6 (1, 7)", str(tmp_path / "results"), "[2, 2, 2, 2, 2]"]
+    said = done.stderr.splitlines()
+    assert len(said) == len(commands), done.stderr
+    assert all("without its repository: clone it" in line for line in said), done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_wheel_has_its_data_its_script_and_its_licence(wheel):
@@ -93,23 +82,8 @@ def test_the_wheel_has_its_data_its_script_and_its_licence(wheel):
     assert [name for name in data if not (wheel / name).exists()] == []
     (about,) = wheel.glob("*.dist-info")
     assert "entp = entp_lab.cli:main" in (about / "entry_points.txt").read_text()
-    assert (about / "licenses" / "LICENSE").exists()
+    assert (about / "licenses/LICENSE").exists()
     assert "Typing :: Typed" in (about / "METADATA").read_text()
-
-
-def test_commands_that_need_the_repository_say_so_and_write_nothing(wheel, installed, tmp_path):
-    before = sorted(wheel.rglob("*.py"))
-    commands = ["claims", "readme", "run --only 03", "site", "new task mine"]
-    code = (
-        "import sys; from entp_lab import cli; print([cli.main(c.split()) for c in sys.argv[1:]])"
-    )
-    done = installed(code, *commands)
-    assert done.stdout == f"{[2] * len(commands)}\n"
-    said = done.stderr.splitlines()
-    assert len(said) == len(commands), done.stderr
-    assert all("without its repository: clone it" in line for line in said), done.stderr
-    assert sorted(wheel.rglob("*.py")) == before
-    assert not list(tmp_path.iterdir())
 
 
 # What is imported is declared, what gets installed is pinned, and records need no Jupyter.
@@ -122,28 +96,18 @@ EXTRAS = PROJECT["optional-dependencies"]
 OF_TORCH = re.compile(r"(cuda|nvidia)-|triton$|setuptools$")
 
 
-def required(lines) -> set[str]:
+def required(lines):
     """Names of the distributions that requirement lines ask for on this Python and platform, in no
     extra.
     """
-    found = map(Requirement, lines)
     return {
         canonicalize_name(r.name)
-        for r in found
-        if r.marker is None or r.marker.evaluate({"extra": ""})
+        for r in map(Requirement, lines)
+        if r.marker is None or r.marker.evaluate()
     }
 
 
-def pinned() -> set[tuple[str, str]]:
-    """The distributions and versions that requirements.txt names."""
-    text = (paths.root() / "requirements.txt").read_text(encoding="utf-8")
-    return {
-        (canonicalize_name(name), version)
-        for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", text, re.M)
-    }
-
-
-def third_party(folder: str) -> set[str]:
+def third_party(folder):
     """Distributions whose modules the Python files of a folder import, anywhere in them."""
     modules = set()
     for path in (paths.root() / folder).rglob("*.py"):
@@ -160,7 +124,7 @@ def third_party(folder: str) -> set[str]:
     }
 
 
-def installed_with(names) -> dict[str, str]:
+def installed_with(names):
     """Every installed distribution that the named ones need here, with its version."""
     found = {}
     todo = list(names)
@@ -181,11 +145,14 @@ def test_everything_that_is_installed_is_pinned_to_its_version():
     here = {
         (n, v.partition("+")[0]) for n, v in installed_with(names).items() if not OF_TORCH.match(n)
     }
+    text = (paths.root() / "requirements.txt").read_text(encoding="utf-8")
+    pins = re.findall(r"^([\w.-]+)==([\w.]+)", text, re.M)
+    pinned = {(canonicalize_name(name), version) for name, version in pins}
     assert len(here) > 50
-    assert here <= pinned(), "run tools/pin.sh, then ./run_tests.sh, which installs what it wrote"
+    assert here <= pinned, "run tools/pin.sh, then ./run_tests.sh, which installs what it wrote"
 
 
-@pytest.mark.parametrize("folder", ["entp_lib", "entp_papers", "tests", "benchmarks"])
+@pytest.mark.parametrize("folder", ["entp_lib", "entp_lab", "entp_papers", "tests", "benchmarks"])
 def test_what_is_imported_is_declared(folder):
     extras = EXTRAS.keys() - ({"development"} if folder.startswith("entp") else set())
     declared = required(
@@ -212,7 +179,8 @@ def test_records_are_computed_without_jupyter_or_figures():
     blocked = [
         module for module, names in distributions if others & set(map(canonicalize_name, names))
     ]
-    subprocess.run([sys.executable, "-c", IMPORT_ALL, *blocked], check=True, cwd=paths.root())
+    done = python("-c", IMPORT_ALL, *blocked, cwd=paths.root())
+    assert done.returncode == 0, done.stderr
 
 
 def test_asking_for_a_place_leaves_the_environment_alone(tmp_path, monkeypatch):

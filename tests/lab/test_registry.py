@@ -5,17 +5,17 @@ other along.
 import pkgutil
 
 import pytest
+from mistakes import refused
 
 from entp_lab import registry
 from entp_lab.registry import EXPERIMENTS, Registry, papers
-from entp_lib.validation import ConfigError
 
 
 @pytest.mark.parametrize(
     ("name", "near"), [("cout3", "count3"), ("nope", "entp list names them all")]
 )
 def test_an_unknown_experiment_is_answered_with_five_near_names_at_most(name, near):
-    with pytest.raises(ConfigError, match=near) as error:
+    with refused(near) as error:
         EXPERIMENTS.named(name)
     assert 0 <= sum(other in str(error.value).split() for other in EXPERIMENTS) <= 5
 
@@ -29,7 +29,6 @@ def test_without_one_papers_folder_the_others_work(monkeypatch):
     monkeypatch.setattr(registry, "papers", papers.__wrapped__)
     left = Registry("experiment", "EXPERIMENTS")
     assert "scratchpad" not in registry.papers()
-    assert "count3" in left
     assert set(left) == {
         name for name in whole if not EXPERIMENTS.places[name].startswith("entp_papers.scratchpad")
     }

@@ -1,10 +1,10 @@
 """Sequences in a CSV file: what it says becomes a task, and mistakes are named by their row."""
 
 import pytest
+from mistakes import refused
 
 from entp_lab.table_file import table_from_csv
 from entp_lib.tasks.base import PARTS
-from entp_lib.validation import ConfigError
 
 SUMS = "sequence,scored\n" + "".join(
     f"{a} + {b} = {' '.join(str(a + b))},5-{4 + len(str(a + b))}\n"
@@ -68,5 +68,5 @@ def test_scored_positions_and_words_are_as_the_lines_say(tmp_path):
     ],
 )
 def test_mistakes_are_named(tmp_path, text, place):
-    with pytest.raises(ConfigError, match=place):
+    with refused(place):
         table_from_csv(csv_of(tmp_path, text)).facts()

@@ -118,16 +118,15 @@ def test_a_result_against_a_statement_turns_what_rests_on_it(name, study, place,
     records = copy.deepcopy(EXPERIMENTS[name].committed())
     before = verdicts(name, records)
     record = by_study(records)[study]
-    if isinstance(value, dict) or place in record.curves.keys() - record.metrics.keys():
+    *outer, last = place.split("/")
+    metrics = functools.reduce(operator.getitem, outer, record.metrics)
+    if last in metrics and not isinstance(value, dict):
+        metrics[last] = value
+    else:
         column = record.curves[place]
         rows = value if isinstance(value, dict) else dict.fromkeys(range(len(column)), value)
         for row, changed in rows.items():
             column[row] = changed
-    else:
-        *outer, last = place.split("/")
-        metrics = functools.reduce(operator.getitem, outer, record.metrics)
-        assert last in metrics
-        metrics[last] = value
     after = verdicts(name, records)
     turned = {claim for claim in before if before[claim] != after[claim]}
     assert turned == set(claims.split())

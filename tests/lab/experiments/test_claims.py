@@ -45,13 +45,13 @@ RULE = dict(pairs=5, sign=1, paper_value=0.2, margin=0.02, paper_settings=False)
     ],
 )
 def test_rule(low, high, changes, expected):
-    assert verdict(low, high, **{**RULE, **changes}) == expected
+    assert verdict(low, high, **(RULE | changes)) == expected
 
 
 @pytest.mark.parametrize("sign", [math.nan, 2, 0.5])
 def test_a_claim_without_a_direction_has_no_verdict(sign):
     with pytest.raises(ValueError, match="sign = .*: must be 1, -1 or 0"):
-        verdict(0.1, 0.3, **{**RULE, "sign": sign})
+        verdict(0.1, 0.3, **(RULE | {"sign": sign}))
 
 
 bounds = st.tuples(st.floats(-1, 1), st.floats(-1, 1)).map(sorted)
@@ -185,24 +185,28 @@ def test_the_strongest_evidence_counts_and_the_first_of_equals():
     assert strongest((found, found.tier) for found in (few, many, more)) == {"a": (many, "quick")}
 
 
+SHARES = (0.2, 1.0)  # floor and ceiling
+ERRORS = (1.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("scores", "ends", "informative"),
     [
-        ((0.21, 0.2), (0.2, 1.0), False),  # neither has left what guessing gets
-        ((0.1, 0.2), (0.2, 1.0), False),  # worse than guessing is no better
-        ((0.21, 0.3), (0.2, 1.0), True),
+        ((0.21, 0.2), SHARES, False),  # neither has left what guessing gets
+        ((0.1, 0.2), SHARES, False),  # worse than guessing is no better
+        ((0.21, 0.3), SHARES, True),
         (
             (0.99, 0.975),
-            (0.2, 1.0),
+            SHARES,
             False,
         ),  # one leaves the other no room to lead by the margin of 0.02
-        ((0.975, 0.97), (0.2, 1.0), True),
-        ((0.98, 0.97), (0.2, 1.0), True),  # on the margin is not nearer
-        ((0.99, 0.9), (0.2, 1.0), True),  # which is behind by more than that all the same
-        ((0.01, 0.02), (1.0, 0.0), False),  # errors: the floor is above
-        ((1.0, 0.99), (1.0, 0.0), False),
-        ((1.0, 0.5), (1.0, 0.0), True),
-        ((), (0.2, 1.0), True),
+        ((0.975, 0.97), SHARES, True),
+        ((0.98, 0.97), SHARES, True),  # on the margin is not nearer
+        ((0.99, 0.9), SHARES, True),  # which is behind by more than that all the same
+        ((0.01, 0.02), ERRORS, False),  # errors: the floor is above
+        ((1.0, 0.99), ERRORS, False),
+        ((1.0, 0.5), ERRORS, True),
+        ((), SHARES, True),
     ],
 )
 def test_what_neither_left_the_floor_nor_the_ceiling_says_nothing(scores, ends, informative):
@@ -250,7 +254,7 @@ def test_where_every_seed_must_meet_a_bar_one_that_does_not_leaves_it_open(value
 def test_an_id_stands_in_one_row_of_all_papers(tmp_path, monkeypatch):
     for paper in ("one", "two"):
         (tmp_path / paper).mkdir()
-        shutil.copy(paths.reference() / "entp" / "claims.csv", tmp_path / paper)
+        shutil.copy(paths.reference() / "entp/claims.csv", tmp_path / paper)
     monkeypatch.setattr(paths, "reference", lambda: tmp_path)
     with pytest.raises(ValueError, match="the id '.*' stands in more than one row"):
         claims.reference_claims()

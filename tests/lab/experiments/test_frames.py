@@ -7,14 +7,13 @@ import math
 import pandas as pd
 import pytest
 from made_up import record_of
-from mistakes import one_line
+from mistakes import refused
 
 from entp_lab.experiment import planned_study
 from entp_lab.figures import lines, panels
 from entp_lab.frames import curves, mean_table, paired, summary
 from entp_lab.measurements import FLAT, Measurement, still_improving
 from entp_lab.store import Record
-from entp_lib.validation import ConfigError
 from entp_papers.entp.count3 import COUNT3
 
 CLOCK = dict(
@@ -71,7 +70,7 @@ def test_an_unknown_cost_is_one_line_that_names_the_run():
     assert course["multiply_adds"].isna().all()
     _, ax = panels(1)
     lines(ax, course, "step", "loss")
-    with one_line(ConfigError, match="study fine_tuning, arm decoder, tier quick, seed 3"):
+    with refused("study fine_tuning, arm decoder, tier quick, seed 3"):
         lines(ax, course, "multiply_adds", "loss")
 
 

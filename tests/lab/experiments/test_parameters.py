@@ -1,18 +1,17 @@
 """Parameters of notebooks, checked before anything runs, and runs that no tier has."""
 
 import math
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 
 import pytest
+from made_up import python, unchanged
+from mistakes import refused
 
 from entp_lab import paths
 from entp_lab.experiment import Experiment, no_claims, twins
 from entp_lab.parameters import NotebookParameters, notebook_parameters
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.weights import load_model
-from entp_lib.validation import ConfigError
 
 CELL = """\
 tier = "best"
@@ -45,17 +44,16 @@ def test_a_second_run_all_and_papermills_cell_have_the_new_values():
 
 
 def test_a_misspelt_name_is_named():
-    with pytest.raises(ConfigError, match="parameter = 'thresold'.*did you mean 'threshold'"):
+    with refused("parameter = 'thresold'.*did you mean 'threshold'"):
         notebook_parameters(kernel(CELL, "# Parameters\nthresold = 0.5\n"), Parameters)
-    with pytest.raises(ConfigError, match="the parameters cell lacks threshold"):
+    with refused("the parameters cell lacks threshold"):
         notebook_parameters(kernel(CELL.replace("threshold", "thresold")), Parameters)
 
 
 def test_python_without_checks_is_refused():
     """What a notebook asserts would hold whatever it found. The other tests run with checks."""
     code = "from entp_lab.parameters import NotebookParameters; NotebookParameters()"
-    command = [sys.executable, "-O", "-c", code]
-    done = subprocess.run(command, cwd=paths.root(), capture_output=True, text=True)
+    done = python("-O", "-c", code, cwd=paths.root())
     assert done.returncode == 1
     assert "PYTHONOPTIMIZE" in done.stderr
 
@@ -72,7 +70,7 @@ def test_python_without_checks_is_refused():
     ],
 )
 def test_a_value_that_will_not_do_is_named(name, value):
-    with pytest.raises(ConfigError, match=f"{name} = "):
+    with refused(f"{name} = "):
         NotebookParameters(**{name: value})
 
 
@@ -102,11 +100,10 @@ def experiment(small_run, results):
 
 def test_more_seeds_than_a_tier_has_leave_its_records_alone(experiment, tmp_path):
     plain = experiment.collect(NotebookParameters(tier="quick", jobs=1))
-    before = {path: path.read_bytes() for path in tmp_path.glob("records/*/*")}
-    sweep = experiment.collect(OWN_SEEDS)
+    with unchanged(tmp_path / "records"):
+        sweep = experiment.collect(OWN_SEEDS)
     assert (len(sweep.complete), sweep.reused) == (2, 1)
     assert [r.labels["seed"] for r in sweep.complete] == [0, 1]
-    assert {path: path.read_bytes() for path in tmp_path.glob("records/*/*")} == before
     assert files(tmp_path / "own") == [sweep.complete[1].id] * 2
     assert experiment.collect(OWN_SEEDS).reused == 2
     assert load_model(f"test/{sweep.complete[1].id}")

@@ -3,12 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
-from mistakes import one_line
+from mistakes import refused
 
 from entp_lab import paths, settings
 from entp_lab.configs import StudyConfig
 from entp_lab.settings import differing_settings, stated_settings
-from entp_lib.validation import ConfigError
 
 STUDY = SimpleNamespace(config=StudyConfig("one", "quick", "capacity", {"width": 16}), labels={})
 
@@ -18,7 +17,7 @@ def stated(key, paper, ours=""):
 
 
 def test_a_setting_that_no_record_holds_is_named():
-    with pytest.raises(ConfigError, match="no record of F1 has 'loss'; write ours"):
+    with refused("no record of F1 has 'loss'; write ours"):
         differing_settings([STUDY], [], [stated("loss", "every position")])
 
 
@@ -50,6 +49,6 @@ def test_a_setting_of_another_form_is_refused_by_table_row_and_key(
     monkeypatch.setattr(settings, "reference_claims", lambda: known)
     monkeypatch.setattr(paths, "reference", lambda: tmp_path)
     (tmp_path / "entp").mkdir()
-    (tmp_path / "entp" / "settings.csv").write_text(f"id,key,paper,ours\n{rows}\n")
-    with one_line(ConfigError, match=f"settings.csv: {message}"):
+    (tmp_path / "entp/settings.csv").write_text(f"id,key,paper,ours\n{rows}\n")
+    with refused(f"settings.csv: {message}"):
         stated_settings()

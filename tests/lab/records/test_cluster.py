@@ -9,13 +9,13 @@ import signal
 import sys
 
 import pytest
-from made_up import checkpoint_step, timeless, wait_for
+from made_up import checkpoint_step, swept, timeless, wait_for
+from mistakes import refused
 
 from entp_lab import cluster
 from entp_lab.configs import record_name
 from entp_lab.runs import SweepError, execute, sweep
 from entp_lab.store import CLUSTER_VARIABLE
-from entp_lib.validation import ConfigError
 
 dask = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None,
@@ -25,9 +25,8 @@ dask = pytest.mark.skipif(
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(
-        ConfigError,
-        match=r"--cluster needs the package distributed: .* pip install -e '.\[cluster\]'",
+    with refused(
+        r"--cluster needs the package distributed: .* pip install -e '.\[cluster\]'",
     ):
         with cluster.connected("tcp://127.0.0.1:8786"):
             pass
@@ -37,7 +36,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "slurm:8", "127.0.0.1"])
 def test_an_address_where_nobody_listens_is_a_line(small_run, store, address, monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
-    with pytest.raises(ConfigError, match=f"^--cluster {address}: no scheduler answers there.*$"):
+    with refused(f"^--cluster {address}: no scheduler answers there.*$"):
         sweep([small_run()], 1, store=store, cluster=address)
 
 
@@ -112,8 +111,8 @@ def test_a_killed_workers_run_is_computed_again_or_told_in_a_line(
             killed.add(process)
         if kills == 1:
             done = going.result()
-            alone = sweep([long, *short], 1, store=apart, jobs=1)
-            assert timeless(done.complete) == timeless(alone.complete)
+            alone = swept([long, *short], apart)
+            assert timeless(*done.complete) == timeless(*alone.complete)
             assert len(done.complete[0].provenance["earlier_processes"]) == 1
             return
         with pytest.raises(
@@ -152,5 +151,5 @@ def test_the_environment_names_a_cluster(workers, small_run, store, monkeypatch)
 
 
 def test_a_worker_that_does_not_see_the_results_says_so(small_run, store):
-    with pytest.raises(ConfigError, match="does not see .*: all need the results on one disk"):
+    with refused("does not see .*: all need the results on one disk"):
         execute(small_run(), 1, 0, {"store": store})

@@ -2,21 +2,19 @@
 
 import dataclasses
 import errno
-import json
 import os
 import re
 import threading
 from pathlib import Path
 
 import pytest
-from made_up import sound
+from made_up import computed, forge_record, sound, swept, unchanged
+from mistakes import refused
 
 from entp_lab import paths
 from entp_lab.experiment import Experiment, close, planned
-from entp_lab.runs import run, sweep
-from entp_lab.store import Record, RecordError, Store, checksum
+from entp_lab.store import Record, RecordError, Store
 from entp_lib.files import write_atomically
-from entp_lib.validation import ConfigError
 
 
 @pytest.fixture
@@ -75,21 +73,6 @@ def rewrite(change):
     return lambda path: path.write_text(change(path.read_text()))
 
 
-def with_checksum_that_fits(part=None, **changes):
-    """Put other content into the record, or into one of its parts; None takes something out."""
-
-    def change(path):
-        body = json.loads(path.read_text())
-        body.pop("checksum")
-        held = body[part] if part else body
-        held |= changes
-        for name in [name for name, value in changes.items() if value is None]:
-            del held[name]
-        path.write_text(json.dumps(body | {"checksum": checksum(body)}))
-
-    return change
-
-
 def replaced_by(make):
     def change(path):
         path.unlink()
@@ -109,23 +92,21 @@ WAYS = {
     "a link to itself": replaced_by(lambda path: path.symlink_to(path)),
     "a pipe": replaced_by(os.mkfifo),
     "a device": replaced_by(lambda path: path.symlink_to("/dev/zero")),
-    "another version": with_checksum_that_fits(version=2),
+    "another version": lambda path: forge_record(path, version=2),
 }
 
 
 @pytest.mark.parametrize("how", WAYS)
 def test_a_damaged_record_is_named_and_left_alone_by_looking(store, record, path, caplog, how):
     WAYS[how](path)
-    before = os.lstat(path)[:7]  # without times: reading sets one
-    assert store.load(record.name) is None
-    assert store.all("test") == []
-    assert store.find(record.config, 1) is None
-    (said,) = caplog.messages  # once
-    assert path.name in said
-    with pytest.raises(RecordError, match=path.name):
-        Store(store.root, read_only=True).load(record.name)
-    assert os.lstat(path)[:7] == before
-    assert not (store.root / "set_aside").exists()
+    with unchanged(store.root):
+        assert store.load(record.name) is None
+        assert store.all("test") == []
+        assert store.find(record.config, 1) is None
+        (said,) = caplog.messages  # once
+        assert path.name in said
+        with pytest.raises(RecordError, match=path.name):
+            Store(store.root, read_only=True).load(record.name)
 
 
 @pytest.mark.parametrize("how", WAYS)
@@ -134,7 +115,7 @@ def test_a_damaged_record_is_set_aside_by_saving_another(store, record, path, ca
         WAYS[how](path)
         store.save(record)
         assert store.find(record.config, 1).metrics["token_accuracy"] == 0.333333
-        kept = store.root / "set_aside" / f"test-{path.name}{count}"
+        kept = store.root / f"set_aside/test-{path.name}{count}"
         assert os.path.lexists(kept)
         assert f"kept as {kept}" in caplog.text
 
@@ -161,7 +142,7 @@ CONTENT = [
 def test_content_that_no_run_writes_is_named_with_the_record(
     store, record, path, part, name, value
 ):
-    with_checksum_that_fits(part, **{name: value})(path)
+    forge_record(path, part, **{name: value})
     with pytest.raises(RecordError, match=rf"(?s){path.name}.*{name}") as raised:
         store.load(record.name, strict=True)
     assert len(str(raised.value)) < 400
@@ -206,7 +187,7 @@ def test_records_that_are_there_are_read_where_nothing_can_be_removed(
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    assert sweep([record.config], 1, store=store).reused == 1
+    assert swept([record.config], store).reused == 1
 
 
 def test_reading_only_refuses_to_save(store, record, monkeypatch):
@@ -265,14 +246,14 @@ def test_a_lock_lets_one_in_at_a_time(store):
 
 
 def test_an_own_record_goes_before_a_committed_one(small_run, store):
-    record = run(small_run(), 1, store=store)
+    record = computed(small_run(), store)
     store.own().save(dataclasses.replace(record, metrics=record.metrics | {"loss": 7.0}))
     assert store.own().find(record.config, 1).metrics["loss"] == 7.0
 
 
 def test_an_experiment_of_which_runs_are_missing_is_not_closed(small_run, results):
     configs = [small_run(seed=seed) for seed in range(2)]
-    run(configs[0], 1, store=Store())
+    computed(configs[0], Store())
     experiment = Experiment("test", 1, "", "", lambda tier, seeds: [*map(planned, configs)])
-    with pytest.raises(ConfigError, match="1 of 2 runs of test"):
+    with refused("1 of 2 runs of test"):
         close(experiment)

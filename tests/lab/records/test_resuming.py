@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -15,23 +14,25 @@ import pytest
 from made_up import (
     checkpoint_state,
     checkpoint_step,
+    computed,
     cut_at,
     rewritten,
+    running,
+    start_process,
+    swept,
     timeless,
     turn_bit,
     wait_for,
 )
-from mistakes import one_line
+from mistakes import refused
 
 from entp_lab import paths, stopping
 from entp_lab import resume as resuming
 from entp_lab.configs import StudyConfig, record_name, to_dict
 from entp_lab.registry import EXPERIMENTS
-from entp_lab.runs import run, sweep
 from entp_lab.store import Store
 from entp_lab.weights import trained_model, weights_of
 from entp_lib import files, kernels
-from entp_lib.validation import ConfigError
 
 
 def planned(experiment, *settings):
@@ -63,15 +64,15 @@ ASKED = {
 def test_a_cut_study_goes_on_bit_for_bit(name, store, apart):
     study = planned(*ASKED[name])
     made = []
-    whole = run(study, 1, store=apart, on_step=lambda *step: made.append(step))
+    whole = computed(study, apart, on_step=lambda *step: made.append(step))
     last = len(made)
     assert last >= 2
     assert made == [(step, last) for step in range(1, last + 1)]
     state = checkpoint_state(checkpoint := cut_at(study, last - 1, store))
     assert state["step"] == last - 1
     spent = state["cpu_seconds"]
-    rest = run(study, 1, store=store)
-    assert timeless([rest]) == timeless([whole])
+    rest = computed(study, store)
+    assert timeless(rest) == timeless(whole)
     assert not checkpoint.exists()
     assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0]
     assert rest.provenance["steps"] == last
@@ -90,14 +91,14 @@ def config(request, small_run):
 @pytest.fixture
 def whole(config, apart):
     """The record of the run that nobody cuts."""
-    return run(config, 1, store=apart)
+    return computed(config, apart)
 
 
 def test_every_step_can_be_the_last_before_a_cut(config, whole, store):
     for step in (1, 2, 5, 11):
         cut_at(config, step, store)
-    rest = run(config, 1, store=store)
-    assert timeless([rest]) == timeless([whole])
+    rest = computed(config, store)
+    assert timeless(rest) == timeless(whole)
     assert [p["from_step"] for p in rest.provenance["earlier_processes"]] == [0, 1, 2, 5]
 
 
@@ -108,14 +109,14 @@ def test_sigterm_ends_the_step_and_leaves_the_checkpoint(config, whole, store):
 
     def on_step(step, last):
         for _ in range(3 * (step == 7)):
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
 
     with stopping.handled(), pytest.raises(stopping.Terminated):
-        run(config, 1, store=store, on_step=on_step)
+        computed(config, store, on_step=on_step)
     assert stopping.REQUEST.deferred == 0
     assert store.find(config, 1) is None
     assert checkpoint_step(store.checkpoint_path(whole.name)) == 7
-    assert timeless([run(config, 1, store=store)]) == timeless([whole])
+    assert timeless(computed(config, store)) == timeless(whole)
 
 
 def test_a_killed_run_goes_on_from_the_last_minute(config, whole, store, monkeypatch):
@@ -126,16 +127,16 @@ def test_a_killed_run_goes_on_from_the_last_minute(config, whole, store, monkeyp
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        run(config, 1, store=store, on_step=on_step)
+        computed(config, store, on_step=on_step)
     assert stopping.REQUEST.deferred == 0
     assert resuming.CURRENT.get() is None
     assert checkpoint_step(store.checkpoint_path(whole.name)) == 8
-    assert timeless([run(config, 1, store=store)]) == timeless([whole])
+    assert timeless(computed(config, store)) == timeless(whole)
 
 
 def test_what_is_no_training_ends_at_once(store, monkeypatch):
     def study(**_):
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         time.sleep(5)
         pytest.fail("it went on")
 
@@ -143,7 +144,7 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
         "entp_lab.runs.STUDIES", SimpleNamespace(named=lambda name: study, places={})
     )
     with stopping.handled(), pytest.raises(stopping.Terminated):
-        run(StudyConfig("test", "smoke", "costs", {}), 1, store=store)
+        computed(StudyConfig("test", "smoke", "costs", {}), store)
     assert store.all("test") == []
 
 
@@ -160,7 +161,7 @@ def test_a_cut_at_any_written_file_loses_nothing(
     with all of them.
     """
     config = small_run("entp")
-    whole = run(config, 1, store=apart)
+    whole = computed(config, apart)
     written = []
 
     def replace(source, target, real=os.replace):
@@ -172,17 +173,13 @@ def test_a_cut_at_any_written_file_loses_nothing(
 
     with monkeypatch.context() as patch, pytest.raises(PowerCut):
         patch.setattr(files.os, "replace", replace)
-        run(config, 1, store=store)
-    found = sweep([config], 1, store=store, jobs=1).complete[0]
-    assert timeless([found]) == timeless([whole])
+        computed(config, store)
+    found = swept([config], store).complete[0]
+    assert timeless(found) == timeless(whole)
     assert [path.suffixes for path in store.root.glob("checkpoints/*/*")] == [
         [".weights", ".safetensors"]
     ]
     trained_model(weights_of(store, found.name), found.name)
-
-
-def in_state(**values):
-    return lambda header, state: state.update(values)
 
 
 # With a checksum that fits: what is changed in header and state, which no run leaves so. None:
@@ -194,7 +191,7 @@ FORGED = {
     ),
     "a list": lambda header, state: header.update(state="[]"),
     "no JSON": lambda header, state: header.update(state="{"),
-    "no processes": in_state(processes={"from_step": 0}),
+    "no processes": lambda header, state: state.update(processes={"from_step": 0}),
 }
 
 
@@ -206,13 +203,13 @@ def test_a_checkpoint_that_cannot_be_its_own_is_set_aside_in_one_line(config, wh
             turn_bit(path)
         else:
             rewritten(path, change)
-        rest = run(config, 1, store=store)
+        rest = computed(config, store)
         (line,) = caplog.messages
         assert f"checkpoint {path} " in line, how
         assert "\n" not in line, how
-        assert timeless([rest]) == timeless([whole]), how
+        assert timeless(rest) == timeless(whole), how
         assert "earlier_processes" not in rest.provenance, how
-        (store.root / "set_aside" / f"{config.experiment}-{path.name}").unlink()
+        (store.root / f"set_aside/{config.experiment}-{path.name}").unlink()
         store.path(rest.name).unlink()
 
 
@@ -222,12 +219,12 @@ def test_a_run_keeps_its_kernels_and_says_which(small_run, store, monkeypatch):
     cut_at(config, 3, store)
     with (
         monkeypatch.context() as patch,
-        one_line(ConfigError, match="kernels = 'bf16-9': the first 3"),
+        refused("kernels = 'bf16-9': the first 3"),
     ):
         patch.setattr(kernels, "kernel_names", lambda: "bf16-9")
-        run(config, 1, store=store)
+        computed(config, store)
     cut_at(config, 5, store)
-    record = run(config, 1, store=store)
+    record = computed(config, store)
     processes = [*record.provenance["earlier_processes"], record.provenance]
     assert [(p["from_step"], p["kernels"]) for p in processes] == [
         (s, kernels.kernel_names()) for s in (0, 3, 5)
@@ -240,19 +237,18 @@ def test_a_run_that_goes_on_with_other_instructions_or_code_says_so(small_run, s
         cut_at(config, 3, store),
         lambda header, state: state["processes"][0].update(cpu_capability="VSX", sources="0"),
     )
-    before = caplog.text
-    record = run(config, 1, store=store)
-    said = caplog.text.removeprefix(before)
-    assert "3 steps were computed with VSX; it goes on with" in said
-    assert "3 steps were computed by other code" in said
+    caplog.clear()
+    record = computed(config, store)
+    assert "3 steps were computed with VSX; it goes on with" in caplog.text
+    assert "3 steps were computed by other code" in caplog.text
     assert record.provenance["earlier_processes"][0]["cpu_capability"] == "VSX"
 
 
 def test_a_checkpoint_that_names_no_kernels_has_those_of_before_there_were_names(small_run, store):
     config = small_run("entp", precision="bf16")
     rewritten(cut_at(config, 3, store), lambda header, state: state["processes"][0].pop("kernels"))
-    with pytest.raises(ConfigError, match=f"computed with '{kernels.UNNAMED}'"):
-        run(config, 1, store=store)
+    with refused(f"computed with '{kernels.UNNAMED}'"):
+        computed(config, store)
 
 
 # An interrupt of a sweep is one line, leaves no worker with a traceback, and costs no more than a
@@ -273,32 +269,21 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def started(small_run, tmp_path):
+def started(small_run, results):
     """Start a script that sweeps two long runs in two processes; it, the runs and their store."""
     configs = [small_run("entp", seed, steps=50_000, eval_every=10_000) for seed in (0, 1)]
-    results = tmp_path / "results"
-    (tmp_path / "sweep.py").write_text(SCRIPT)
-    here = dict(
-        PYTHONPATH=paths.root(),
-        OMP_NUM_THREADS=1,
-        TQDM_DISABLE=1,
-        ENTP_RESULTS=results,
-        ENTP_RECORDS="",
-    )
-    process = subprocess.Popen(
-        [sys.executable, "sweep.py", json.dumps([to_dict(config) for config in configs])],
-        cwd=tmp_path,
-        env=os.environ | {name: str(value) for name, value in here.items()},
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        ),  # background jobs of a shell ignore it
+    (results / "sweep.py").write_text(SCRIPT)
+    process = start_process(
+        sys.executable,
+        "sweep.py",
+        json.dumps([to_dict(config) for config in configs]),
+        cwd=results,
+        env=os.environ
+        | {"PYTHONPATH": str(paths.root()), "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"},
     )
     try:
         wait_for(lambda: len(list(results.glob("checkpoints/test/*.safetensors"))) == 2)
-        yield process, configs, Store(results, read_only=False)
+        yield process, configs, Store()
     finally:
         if process.poll() is None:  # cut or failed: its workers too
             os.killpg(process.pid, signal.SIGKILL)
@@ -319,23 +304,15 @@ def test_an_interrupted_sweep_leaves_checkpoints_and_one_message(started):
         "entp_lab.stopping.Stopped: 0 of 2 runs are complete and kept; run it again"
     )
     assert min(steps_of(configs, store)) > 0
-    cut = sweep(configs, 1, store=store, jobs=1, time_limit=1e-6).cut
+    cut = swept(configs, store, time_limit=1e-6).cut
     assert list(cut.values()) == steps_of(configs, store)  # they go on from where they were
-
-
-def members(group):
-    """The processes of a group that are no zombies."""
-    listed = subprocess.run(
-        ["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True
-    ).stdout
-    rows = [line.split() for line in listed.splitlines()]
-    return sum(int(found) == group and not state.startswith("Z") for found, state in rows)
 
 
 def test_workers_do_not_outlive_the_sweep_that_started_them(started):
     process, configs, store = started
-    assert members(process.pid) >= 3
+    group = ("-g", str(process.pid))
+    assert running(*group) >= 3
     process.kill()
     process.communicate()
-    wait_for(lambda: not members(process.pid), seconds=60)
+    wait_for(lambda: not running(*group), seconds=60)
     assert min(steps_of(configs, store)) > 0  # what a kill leaves is whole

@@ -15,14 +15,14 @@ from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 import torch
-from made_up import timeless, wait_for
+from made_up import computed, swept, timeless, unchanged, wait_for
+from mistakes import refused
 
 from entp_lab import progress, runs
 from entp_lab.configs import StudyConfig, config_id, record_name
-from entp_lab.runs import SweepError, device_for, run, sweep
+from entp_lab.runs import SweepError, device_for, sweep
 from entp_lab.stopping import Cut
 from entp_lab.store import RecordError, Store
-from entp_lib.validation import ConfigError
 
 
 @pytest.fixture
@@ -40,13 +40,9 @@ def clock(monkeypatch):
     monkeypatch.setattr(runs, "deadline_of", lambda limit: 100 if limit > 1 else limit or None)
 
 
-def contents(store):
-    return {p.name: p.read_text() for p in sorted((store.root / "records").glob("*/*.json"))}
-
-
 def test_a_sweep_computes_once_and_reuses_after(configs, store):
-    first = sweep(configs, 1, store=store, jobs=1)
-    second = sweep(configs, 1, store=store, jobs=1)
+    first = swept(configs, store)
+    second = swept(configs, store)
     assert (len(first.complete), first.reused) == (4, 0)
     assert (len(second.complete), second.reused) == (4, 4)
     assert first.complete == second.complete
@@ -57,26 +53,26 @@ def test_a_sweep_computes_once_and_reuses_after(configs, store):
 
 def test_fresh_computes_again_from_the_beginning(small_run, store, clock):
     config = small_run(steps=150, eval_every=50)
-    assert sweep([config], 1, store=store, jobs=1, time_limit=9).cut  # looks at the clock
-    first = sweep([config], 1, store=store, jobs=1, fresh=True)
+    assert swept([config], store, time_limit=9).cut  # looks at the clock
+    first = swept([config], store, fresh=True)
     assert "earlier_processes" not in first.complete[0].provenance
-    before = contents(store)
-    assert sweep([config], 1, store=store, jobs=1, fresh=True).reused == 0
-    assert contents(store) != before
+    path = store.path(first.complete[0].name)
+    before = path.read_text()
+    assert swept([config], store, fresh=True).reused == 0
+    assert path.read_text() != before
 
 
 def test_what_a_fresh_run_is_only_compared_with_is_reused(configs, store):
     both = [configs[0], dataclasses.replace(configs[1], experiment="other")]
-    sweep(both, 1, store=store, jobs=1)
+    swept(both, store)
     assert store.missing(both, 1, fresh=True) == both[:1]
-    found = sweep(both, 1, store=store, jobs=1, fresh=True)
+    found = swept(both, store, fresh=True)
     assert (len(found.complete), found.reused) == (2, 1)
 
 
 @pytest.mark.parametrize("error", [Cut, MemoryError, KeyboardInterrupt])
 def test_a_fresh_run_that_does_not_end_leaves_the_old_record(configs, store, error):
-    sweep(configs[:1], 1, store=store, jobs=1)
-    before = contents(store)
+    swept(configs[:1], store)
     steps = []
 
     def on_step(step, last):
@@ -84,11 +80,10 @@ def test_a_fresh_run_that_does_not_end_leaves_the_old_record(configs, store, err
         if step == 5 and error is not Cut:
             raise error
 
-    with pytest.raises(error):
-        run(configs[0], 1, store=store, fresh=True, on_step=on_step, stop=lambda: len(steps) == 5)
+    with unchanged(store.root / "records"), pytest.raises(error):
+        computed(configs[0], store, fresh=True, on_step=on_step, stop=lambda: len(steps) == 5)
     assert len(steps) == 5
-    assert contents(store) == before
-    assert sweep(configs[:1], 1, store=store, jobs=1).reused == 1
+    assert swept(configs[:1], store).reused == 1
     assert not store.checkpoint_path(record_name(configs[0], 1)).exists()
 
 
@@ -99,22 +94,22 @@ def test_a_fresh_run_goes_on_where_its_worker_died(small_run, store):
         steps.append(step)
 
     with pytest.raises(Cut):
-        run(config, 1, store=store, fresh=True, on_step=on_step, stop=lambda: len(steps) == 5)
-    run(config, 1, store=store, fresh=True, on_step=on_step)
+        computed(config, store, fresh=True, on_step=on_step, stop=lambda: len(steps) == 5)
+    computed(config, store, fresh=True, on_step=on_step)
     assert steps == sorted(set(steps))
 
 
 def test_a_process_that_made_no_step_is_not_named(small_run, store):
     config = small_run()
-    assert sweep([config], 1, store=store, jobs=1, time_limit=1e-6).cut
-    (record,) = sweep([config], 1, store=store, jobs=1).complete
+    assert swept([config], store, time_limit=1e-6).cut
+    (record,) = swept([config], store).complete
     assert "earlier_processes" not in record.provenance
 
 
 def test_a_failing_run_is_a_line_and_the_others_are_kept(configs, small_run, store):
     bad = small_run(max_lr=1e30, warmup_steps=0)
     with pytest.raises(SweepError) as error:
-        sweep([bad, *configs], 1, store=store, jobs=1)
+        swept([bad, *configs], store)
     assert str(error.value).startswith(
         "1 of 5 runs failed:\n  test decoder, seed 0: TrainingError: the training"
     )
@@ -128,7 +123,7 @@ def test_a_mistake_of_code_keeps_its_traceback(configs, store, monkeypatch):
 
     monkeypatch.setattr("entp_lib.tasks.counting.Counting.batch", batch)
     with pytest.raises(SweepError) as error:
-        sweep(configs, 1, store=store, jobs=1)
+        swept(configs, store)
     for shown in (error.value.report, "\n".join(error.value._render_traceback_())):
         assert shown.count("return undefined") == 1
         assert shown.index("in batch") < shown.index("4 of 4 runs failed")
@@ -147,40 +142,40 @@ def test_a_full_disk_is_a_failure_in_words_and_loses_nothing(configs, store, mon
         pytest.raises(SweepError, match="No space left on device: .*; what was saved"),
     ):
         patch.setattr(Store, "save", save)
-        sweep(configs, 1, store=store, jobs=1)
+        swept(configs, store)
     assert len(store.all("test")) == 3
     assert store.checkpoint_path(f"test/{victim}").exists()
-    assert sweep(configs, 1, store=store, jobs=1).reused == 3
+    assert swept(configs, store).reused == 3
 
 
 def test_a_time_limit_cuts_a_run_that_the_next_call_completes(small_run, store, apart, clock):
     configs = [small_run("entp", steps=150, eval_every=50)]
-    whole = sweep(configs, 1, store=apart, jobs=1)
-    cut = sweep(configs, 1, store=store, jobs=1, time_limit=9)
+    whole = swept(configs, apart)
+    cut = swept(configs, store, time_limit=9)
     assert cut.complete == []
     assert 0 < cut.cut[whole.complete[0].name] < 150
-    assert timeless(sweep(configs, 1, store=store, jobs=1).complete) == timeless(whole.complete)
+    assert timeless(*swept(configs, store).complete) == timeless(*whole.complete)
     study = StudyConfig("test", "smoke", "costs", {})
-    assert list(sweep([study], 1, store=store, jobs=1, time_limit=1e-6).cut.values()) == [0]
+    assert list(swept([study], store, time_limit=1e-6).cut.values()) == [0]
 
 
 def test_a_missing_record_is_an_error_where_nothing_may_be_computed(configs, store, monkeypatch):
-    sweep(configs[:1], 1, store=store, jobs=1)
+    swept(configs[:1], store)
     reading = Store(store.root, read_only=True)
-    assert sweep(configs[:1], 1, store=reading).reused == 1
+    assert swept(configs[:1], reading).reused == 1
     monkeypatch.setattr("entp_lab.runs.train_run", lambda *_, **__: pytest.fail("it trained"))
     with pytest.raises(
         RecordError, match=f"missing: record test/{config_id(configs[1], 1)}.*run_all.sh"
     ):
-        sweep(configs[:2], 1, store=reading)
+        swept(configs[:2], reading)
     with pytest.raises(RecordError, match="missing"):
-        run(configs[1], 1, store=reading)
+        computed(configs[1], reading)
 
 
 def test_tiers_choose_their_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert device_for("smoke") == device_for("quick") == device_for("paper") == "cpu"
-    with pytest.raises(ConfigError, match="tier gpu needs a CUDA GPU"):
+    with refused("tier gpu needs a CUDA GPU"):
         device_for("gpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_for("quick") == "cpu"
@@ -189,9 +184,9 @@ def test_tiers_choose_their_device(monkeypatch):
 
 def test_any_executor_computes_the_same(configs, store, apart):
     with cf.ThreadPoolExecutor(1) as executor:
-        done = sweep(configs, 1, store=store, executor=executor)
+        done = swept(configs, store, jobs=0, executor=executor)
     assert (len(done.complete), done.reused) == (4, 0)
-    assert timeless(done.complete) == timeless(sweep(configs, 1, store=apart, jobs=1).complete)
+    assert timeless(*done.complete) == timeless(*swept(configs, apart).complete)
 
 
 def test_a_killed_worker_costs_no_run(small_run, store, apart, caplog):
@@ -201,7 +196,7 @@ def test_a_killed_worker_costs_no_run(small_run, store, apart, caplog):
         wait_for(lambda: len(list(store.root.glob("locks/*"))) >= 2)
         os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
         found = going.result()
-    assert timeless(found.complete) == timeless(sweep(configs, 1, store=apart, jobs=1).complete)
+    assert timeless(*found.complete) == timeless(*swept(configs, apart).complete)
     assert caplog.text.count("a worker process was killed") == 1
 
 
@@ -262,9 +257,9 @@ def test_worker_processes_compute_the_same_and_their_steps_are_seen(
     monkeypatch.setattr(runs, "POLL_SECONDS", 0.01)
     steps = 200  # long enough to be seen on a busy machine
     configs = [small_run(seed=seed, steps=steps, eval_every=steps) for seed in range(2)]
-    spawned = sweep(configs, 1, store=store, jobs=2, label="x")
+    spawned = swept(configs, store, jobs=2, label="x")
     assert any(count % 1 for count in done)
     assert done == sorted(done)
     assert done[-1] == pytest.approx(2)
     assert not progress.ON_STEP
-    assert timeless(spawned.complete) == timeless(sweep(configs, 1, store=apart, jobs=1).complete)
+    assert timeless(*spawned.complete) == timeless(*swept(configs, apart).complete)

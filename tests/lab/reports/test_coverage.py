@@ -4,14 +4,13 @@ import re
 
 import nbformat
 import pandas as pd
-import pytest
+from mistakes import refused
 
 from entp_lab import coverage, paths
 from entp_lab.claims import reference_claims
 from entp_lab.registry import paper_titles
-from entp_lib.validation import ConfigError
 
-LEDGER = pd.read_csv(paths.root() / "results" / "claims.csv").fillna({"differs": ""})
+LEDGER = pd.read_csv(paths.root() / "results/claims.csv").fillna({"differs": ""})
 
 
 def test_sections_of_claims_and_items_are_headings_of_their_notebooks():
@@ -19,7 +18,7 @@ def test_sections_of_claims_and_items_are_headings_of_their_notebooks():
     rows = pd.concat(tables)[["notebook", "section"]].replace("", None).dropna()
     assert len(rows) > 100
     for notebook, sections in rows.groupby("notebook")["section"]:
-        cells = nbformat.read(paths.root() / "notebooks" / f"{notebook}.ipynb", as_version=4).cells
+        cells = nbformat.read(paths.root() / f"notebooks/{notebook}.ipynb", as_version=4).cells
         words = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
         assert set(sections) <= set(re.findall(r"^#+ (.*)$", words, re.MULTILINE)), notebook
 
@@ -49,5 +48,5 @@ def test_an_unknown_state_is_named(tmp_path, monkeypatch):
         "item,says,notebook,section,size,state\nTable 9,x,,,y,mising\n"
     )
     monkeypatch.setattr(paths, "reference", lambda: tmp_path)
-    with pytest.raises(ConfigError, match="'Table 9'.*mising"):
+    with refused("'Table 9'.*mising"):
         coverage.other_items("compact")

@@ -17,26 +17,20 @@ from entp_lab import working_copies as lab
 from entp_lab.notebooks import METADATA
 
 
-def write(path, *sources, outputs=()):
+def write(path, source, outputs=()):
     path.parent.mkdir(exist_ok=True)
-    code = [
-        new_code_cell(source, id=f"cell-{i}", outputs=list(outputs))
-        for i, source in enumerate(sources)
-    ]
     words = new_markdown_cell("![points](../figures/points.png) [next](06_b.ipynb)", id="words")
-    nbformat.write(new_notebook(cells=[words, *code], metadata=METADATA), path)
+    code = new_code_cell(source, id="cell-0", outputs=list(outputs))
+    nbformat.write(new_notebook(cells=[words, code], metadata=METADATA), path)
     return path.read_text(encoding="utf-8")
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project of three notebooks, one of them the user's own, and a figure."""
-    figure = paths.figures() / "06_gaps.png"
+    """A project of three notebooks, one of them the user's own."""
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
     for name in ("03_a", "06_b", "50_own"):
-        write(tmp_path / "notebooks" / f"{name}.ipynb", "1 + 1")
-    (tmp_path / "figures").mkdir()
-    shutil.copyfile(figure, tmp_path / "figures" / "points.png")
+        write(tmp_path / f"notebooks/{name}.ipynb", "1 + 1")
     return tmp_path
 
 
@@ -44,8 +38,8 @@ OUTPUT = nbformat.v4.new_output("stream", text="2")
 
 
 def test_copies_follow_their_notebooks_until_somebody_edits_them(project):
-    copy = project / "lab" / "03_a.ipynb"
-    committed = project / "notebooks" / "03_a.ipynb"
+    copy = project / "lab/03_a.ipynb"
+    committed = project / "notebooks/03_a.ipynb"
     assert lab.refresh_copies() == []
     assert copy.read_bytes() == committed.read_bytes()
     write(copy, "1 + 1", outputs=[OUTPUT])  # run and saved: no edit, and kept while nothing is new
@@ -60,7 +54,7 @@ def test_copies_follow_their_notebooks_until_somebody_edits_them(project):
     write(committed, "1 + 4")
     assert lab.refresh_copies() == [copy]
     assert copy.read_text() == edited
-    shutil.rmtree(project / "lab" / ".committed")  # what it was made from
+    shutil.rmtree(project / "lab/.committed")  # what it was made from
     assert lab.refresh_copies() == [copy]
     assert copy.read_text() == edited
     copy.write_text("{")  # whatever it is, it is the user's
@@ -72,9 +66,9 @@ def test_edits_are_kept_and_named_until_they_are_given_up(project, capsys, monke
     monkeypatch.setattr("os.execv", lambda *_: sys.exit(0))
     monkeypatch.chdir(project)
     lab.refresh_copies()
-    copy = project / "lab" / "03_a.ipynb"
+    copy = project / "lab/03_a.ipynb"
     edited = write(copy, "1 + 3")
-    text = write(project / "notebooks" / "03_a.ipynb", "1 + 4")
+    text = write(project / "notebooks/03_a.ipynb", "1 + 4")
     with pytest.raises(SystemExit):
         cli.main(["lab", "--no-browser", "--reset", "6"])
     (line,) = capsys.readouterr().out.splitlines()
@@ -88,10 +82,10 @@ def test_edits_are_kept_and_named_until_they_are_given_up(project, capsys, monke
 
 def test_a_notebook_of_ones_own_is_edited_in_its_place(project):
     lab.refresh_copies()
-    own = project / "lab" / "50_own.ipynb"
+    own = project / "lab/50_own.ipynb"
     text = write(own, "1 + 5")
     assert own.is_symlink()
-    assert (project / "notebooks" / "50_own.ipynb").read_text() == text
+    assert (project / "notebooks/50_own.ipynb").read_text() == text
     assert lab.refresh_copies(lab.notebook_paths()) == []
     assert own.read_text() == text
 
@@ -103,7 +97,7 @@ def test_saving_keeps_committed_notebooks_and_the_metadata_of_copies(project, fo
     manager = AsyncLargeFileManager(
         root_dir=str(project), pre_save_hook="entp_lab.working_copies.before_saving"
     )
-    before = (project / "notebooks" / "06_b.ipynb").read_bytes()
+    before = (project / "notebooks/06_b.ipynb").read_bytes()
     (project / folder / "Untitled.ipynb").write_bytes(before)
     for name in ("06_b", "50_own", "Untitled"):
         path = f"{folder}/{name}.ipynb"

@@ -1,20 +1,19 @@
 """README's generated parts and the pages of docs/: from the ledger alone, current or named."""
 
-import csv
 import functools
-import json
 import re
 
 import pytest
+from mistakes import refused
 
 from entp_lab import answers, ledger, paths, report
 from entp_lab.configs import TIERS
 from entp_lab.measurements import Measurement
-from entp_lab.notebooks import is_own, notebook_paths, notebooks_markdown
+from entp_lab.notebooks import is_own, notebook_paths, notebooks_markdown, read_notebook
 from entp_lab.paths import number_of
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.store import Store
-from entp_lib.validation import ConfigError
+from entp_lab.texts import read_text
 
 
 @pytest.fixture(scope="module")
@@ -22,19 +21,12 @@ def table():
     return ledger.compute(Store(read_only=True))
 
 
-def read(file):
-    return list(csv.reader(file.read_text(encoding="utf-8").splitlines()))
-
-
 def test_the_committed_ledger_is_what_the_committed_records_give(table, tmp_path, monkeypatch):
     """A change of code that moves a verdict is seen here, whatever it is."""
     monkeypatch.setattr(ledger, "compute", lambda _: table)
     ledger.write_ledger(Store(read_only=True), tmp_path)
     for name in ("claims.csv", "questions.csv"):
-        computed = read(tmp_path / name)
-        committed = read(paths.results() / name)
-        assert {row[0]: row for row in computed} == {row[0]: row for row in committed}
-        assert computed == committed
+        assert read_text(tmp_path / name) == read_text(paths.results() / name)
 
 
 def test_the_readme_says_what_the_records_say(table, monkeypatch):
@@ -47,14 +39,14 @@ def test_a_sentence_whose_verdict_moved_is_refused_or_marked(table):
     assert len(shown) == len(answers.answers()) > 20
     assert not shown[["here", "numbers"]].map(lambda text: "{" in text).any(axis=None)
     moved = table.assign(verdict=table["verdict"].where(table["id"] != "6.2-medium", "refuted"))
-    with pytest.raises(ConfigError, match="6.2-medium is 'refuted' and was 'verified'"):
+    with refused("6.2-medium is 'refuted' and was 'verified'"):
         answers.table_of_claims(moved)
     marked = answers.table_of_claims(moved, strict=False).set_index("claim")["here"]
     assert "to be written anew: 6.2-medium" in marked["6.2"]
     assert "anew" not in marked["4.1"]
-    with pytest.raises(ConfigError, match="rests on '6.2-medium', a row that the ledger lacks"):
+    with refused("rests on '6.2-medium', a row that the ledger lacks"):
         answers.table_of_claims(table[table["id"] != "6.2-medium"])
-    with pytest.raises(ConfigError, match="rests on 'T3-all', a row"):  # whose number it gives
+    with refused("rests on 'T3-all', a row"):  # whose number it gives
         answers.table_of_claims(table[table["id"] != "T3-all"])
 
 
@@ -93,7 +85,7 @@ def test_every_empirical_row_and_measured_main_row_says_how_its_setting_differs(
 
 def test_a_row_whose_experiment_has_no_reason_is_named(table):
     row = table[table["id"] == "F2-tokens"].assign(records="elsewhere/0")
-    with pytest.raises(ConfigError, match="deviations.csv has no line on elsewhere"):
+    with refused("deviations.csv has no line on elsewhere"):
         report.deviations_from_papers(row)
 
 
@@ -107,7 +99,7 @@ def test_a_page_that_differs_is_named(tmp_path, monkeypatch):
     report.write()
     assert report.outdated() == []
     assert (tmp_path / "README.md").read_text() == "made"
-    (tmp_path / "docs" / "costs.md").write_text("typed")
+    (tmp_path / "docs/costs.md").write_text("typed")
     assert report.outdated() == ["docs/costs.md"]
 
 
@@ -124,16 +116,12 @@ def test_every_notebook_is_listed_once_with_what_it_asks():
         assert title.startswith(f"{number_of(stem)} · ")
         assert 20 < len(asks) < 160
         if not is_own(path):
-            assert asks == cells_of(path)[0]["metadata"]["asks"]
-
-
-def cells_of(path):
-    return json.loads(path.read_text(encoding="utf-8"))["cells"]
+            assert asks == read_notebook(path)["cells"][0]["metadata"]["asks"]
 
 
 def test_the_text_of_the_overview_leads_to_each_notebook_of_a_paper():
-    cells = cells_of(paths.notebooks() / "00_overview.ipynb")
-    written = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    cells = read_notebook(paths.notebooks() / "00_overview.ipynb")["cells"]
+    written = "".join(cell["source"] for cell in cells if cell["cell_type"] == "markdown")
     linked = set(re.findall(r"\]\((\w+)\.ipynb", written))
     own_number = {path.stem for path in notebook_paths() if not is_own(path)} - {"00_overview"}
     without_paper = {"90_playground", "91_your_own_data"}
@@ -199,12 +187,9 @@ def test_the_records_that_a_row_names_give_its_values(name):
 def test_a_row_that_needs_all_its_experiments_records_names_some_of_them():
     store = Store(read_only=True)
     for name in sorted(WHOLE):
-        records = EXPERIMENTS[name].stored(store, "quick") or EXPERIMENTS[name].stored(
-            store, "overnight"
-        )
+        experiment = EXPERIMENTS[name]
+        records = experiment.stored(store, "quick") or experiment.stored(store, "overnight")
         names = {r.name for r in records}
-        measured = [
-            m for m in EXPERIMENTS[name].measurements(records) if isinstance(m, Measurement)
-        ]
+        measured = [m for m in experiment.measurements(records) if isinstance(m, Measurement)]
         assert measured, name
         assert all(m.records and set(m.records) <= names for m in measured), name

@@ -88,7 +88,7 @@ def test_no_link_is_broken_nothing_is_loaded_from_outside_and_every_picture_has_
             )
             wrong += [] if there else [f"{path} -> {address}"]
     assert wrong == []
-    assert all((site / "notebooks" / f"{path.stem}.html").exists() for path in notebook_paths())
+    assert all((site / f"notebooks/{path.stem}.html").exists() for path in notebook_paths())
     assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < WHOLE
 
 

@@ -62,11 +62,12 @@ def test_a_naive_cache_on_an_encoder(n_layers, exact):
 @pytest.mark.parametrize("architecture", ["decoder", "prefix_decoder"])  # ENTP has none
 def test_samples_are_the_same_with_and_without_a_cache(architecture):
     model = model_of(architecture, positions="rotary")
-    results = []
-    for use_cache in (True, False):
-        generator = seeded(1)
-        options = dict(temperature=0.8, top_p=0.9, generator=generator, use_cache=use_cache)
-        results.append(generate(model, PROMPT, 8, **options))
+    results = [
+        generate(
+            model, PROMPT, 8, temperature=0.8, top_p=0.9, generator=seeded(1), use_cache=use_cache
+        )
+        for use_cache in (True, False)
+    ]
     assert results[0].shape == (2, 11)
     assert torch.equal(results[0][:, :3], PROMPT)
     assert torch.equal(*results)

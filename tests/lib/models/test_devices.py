@@ -35,17 +35,17 @@ def gradients(model):
 def test_logits_and_gradients_are_those_of_the_processor(there, build, architecture, positions):
     model = build(architecture, positions=positions, n_layers=3)
     inputs_BT = torch.randint(11, (3, 6), generator=seeded(0))
-    given = {"scored": everywhere(inputs_BT)}
+    given = {"inputs": inputs_BT, "scored": everywhere(inputs_BT)}
     if architecture == "prefix_decoder":
         given["scored"][:, :3] = False
         given["prompt_lengths_B"] = torch.tensor([1, 2, 3])
     if positions == "none":
         given["mask_BTT"] = torch.ones(3, 6, 6, dtype=torch.bool)
-    here = model(inputs_BT, **given)
+    here = model(**given)
     here.sum().backward()
     expected = gradients(model)
     model.to(DEVICE)
-    logits = model(inputs_BT.to(DEVICE), **{name: x.to(DEVICE) for name, x in given.items()})
+    logits = model(**{name: x.to(DEVICE) for name, x in given.items()})
     logits.sum().backward()
     assert logits.device.type == DEVICE
     torch.testing.assert_close(logits.cpu(), here)

@@ -26,14 +26,9 @@ def test_token_forwards_count_every_layer_by_itself():
     everywhere_BT = torch.ones(3, 8, dtype=torch.bool)
     shape = (5, 2, 16, 11, 12)
     cfg = ModelConfig("entp", *shape)
-    found = [token_forwards(with_full_layers(cfg, k), everywhere_BT) for k in (0, 2, 3, 4, 5)]
-    assert found == [
-        24,
-        round((3 * 24 + 2 * 108) / 5),
-        round((2 * 24 + 3 * 108) / 5),
-        round((24 + 4 * 108) / 5),
-        108,
-    ]
+    for full in (0, 2, 3, 4, 5):
+        expected = round(((5 - full) * 24 + full * 108) / 5)
+        assert token_forwards(with_full_layers(cfg, full), everywhere_BT) == expected
     assert token_forwards(ModelConfig("hybrid", *shape), everywhere_BT) == 108
 
 
@@ -52,8 +47,7 @@ def test_counted_costs_are_what_is_computed(full, heads, lengths, positions):
     cfg = with_full_layers(base, full)
     model = build_model(cfg)
     x_BT = torch.zeros(1, 12, dtype=torch.long)
-    scored_BT = torch.zeros(1, 12, dtype=torch.bool)
-    scored_BT[0, [n - 1 for n in lengths]] = True
+    scored_BT = torch.tensor([[n in lengths for n in range(1, 13)]])
     with torch.no_grad():
         assert costs.counted(lambda: model(x_BT, scored_BT)) == costs.training_pass(
             cfg, lengths, 12

@@ -67,6 +67,16 @@ def test_a_budget_bounds_the_tokens_in_the_stack(small_model, monkeypatch):
     assert torch.equal(model(x), model(x, everywhere(x)))
 
 
+def logits_as_defined(model):
+    """The logits of ``tokens()``, which have to be those of the definition."""
+    logits = model(tokens())
+    model.entp_method = "reference"
+    with kernels.without_fused_kernels():
+        torch.testing.assert_close(logits, model(tokens()))
+    model.entp_method = "fast"
+    return logits
+
+
 class Adapted(torch.nn.Module):
     """A linear map with a low-rank change, whose ``weight`` is that of the map alone."""
 
@@ -84,19 +94,13 @@ class Adapted(torch.nn.Module):
 @pytest.mark.parametrize("architecture", ["decoder", "entp"])
 def test_a_module_that_was_replaced_is_called(small_model, architecture):
     model = small_model(architecture, n_layers=3)
-    x = tokens()
     model.blocks[0].ln_1.eps = 0.1
     for changed in model.blocks[:0], model.blocks[1:2], model.blocks:
         for block in changed:
             block.attention.qkv = Adapted(block.attention.qkv)
             block.fc_in = Adapted(block.fc_in)
-        found = [model(x)]
-        model.entp_method = "reference"
-        with kernels.without_fused_kernels():
-            found.append(model(x))
-        model.entp_method = "fast"
-        torch.testing.assert_close(*found)
-    found[0].sum().backward()
+        logits = logits_as_defined(model)
+    logits.sum().backward()
     assert all(block.attention.qkv.up.weight.grad.any() for block in model.blocks)
 
 
@@ -154,13 +158,7 @@ def test_other_norms_maps_and_blocks_are_those_of_the_definition(small_model, ar
             continue
         for name, part in change.items():
             setattr(block, name, part)
-    model.double()
-    found = [model(tokens())]
-    model.entp_method = "reference"
-    with kernels.without_fused_kernels():
-        found.append(model(tokens()))
-    torch.testing.assert_close(*found)
-    assert not torch.allclose(found[0], as_built)
+    assert not torch.allclose(logits_as_defined(model.double()), as_built)
     if architecture == "decoder":
         ways = [generate(model, tokens(length=2), 5, use_cache=way) for way in (True, False)]
         assert torch.equal(*ways)
@@ -220,12 +218,9 @@ def test_initial_scales():
     """N(0, 0.02), residual projections divided by sqrt(2 L), positions as asked, LayerNorms 1 and
     biases 0.
     """
-    for cfg in (
-        ModelConfig("entp", 4, 2, 128, 50, 40, position_std=0.5),
-        ModelConfig(
-            "entp", 4, 2, 128, 0, 40, position_std=0.5, input_dim=30, output_dim=30, input_std=0.3
-        ),
-    ):
+    symbols = ModelConfig("entp", 4, 2, 128, 50, 40, position_std=0.5)
+    reals = replace(symbols, vocab_size=0, input_dim=30, output_dim=30, input_std=0.3)
+    for cfg in (symbols, reals):
         model = build_model(cfg, 3)
         with torch.no_grad():
             for p in model.parameters():

@@ -32,6 +32,7 @@ def by_hand(model, inputs_BT, scored_BT, prompts_B, positions_BT, mask_BTT):
     for b, t in scored_BT.nonzero().tolist():
         n = t + 1
         ids = positions_BT[b, :n]
+        seen = mask_BTT[b, :n, :n]
         x = model.embedding(inputs_BT[b, :n])
         if cfg.positions == "learned":
             x = x + model.positions.weight[ids]
@@ -41,7 +42,7 @@ def by_hand(model, inputs_BT, scored_BT, prompts_B, positions_BT, mask_BTT):
             inside = places < prompts_B[b]
             before = before | (inside[None] & inside[:, None])
         for layer, block in enumerate(model.blocks):
-            allowed = mask_BTT[b, :n, :n] & before if layer < causal_layers else mask_BTT[b, :n, :n]
+            allowed = seen & before if layer < causal_layers else seen
             x = block.residual(x, attention_by_hand(block, x, ids, allowed, cfg))
         rows.append(model.head(model.ln_f(x[-1])))
     return torch.stack(rows)
@@ -54,14 +55,10 @@ def attention_by_hand(block, x_TD, ids_T, allowed_TT, cfg):
     )
     heads = []
     for h, (q, k, v) in enumerate(zip(*by_head, strict=True)):
-        if (
-            cfg.positions == "rotary"
-        ):  # as complex numbers, of which coordinates i and i + K/2 are the parts
-            turns = torch.polar(
-                torch.ones(len(ids_T), width // 2, dtype=torch.float64),
-                ids_T[:, None]
-                * 10_000.0 ** (-torch.arange(width // 2, dtype=torch.float64) / (width // 2)),
-            )
+        if cfg.positions == "rotary":
+            # as complex numbers, of which coordinates i and i + K/2 are the parts
+            exponents = -torch.arange(0, 1, 2 / width, dtype=torch.float64)
+            turns = torch.exp(1j * (ids_T[:, None] * 10_000**exponents))
             q, k = (torch.complex(*z.chunk(2, -1)) * turns for z in (q, k))
             scores = (q @ k.conj().T).real.to(v.dtype) / math.sqrt(width)
         else:
@@ -80,15 +77,13 @@ def gradients(model, out):
         out * torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out) + out.square()
     ).sum().backward()
     return {
-        n: torch.zeros_like(p) if p.grad is None else p.grad.clone()
-        for n, p in model.named_parameters()
+        n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()
     }
 
 
 def assert_near(found, expected, half, name="outputs"):
     """Equal, relative to the largest entry; ``half`` has half the digits of fp64."""
     assert found.shape == expected.shape, name
-    assert torch.isfinite(found).all(), name
     tolerance = 1e-5 if half else 1e-10
     least = 1e-6 if half else 1e-14
     assert (found - expected).abs().max() <= tolerance * expected.abs().max() + least, name
@@ -153,7 +148,6 @@ def test_every_way_of_computing_equals_the_definition(
         if "parts" in method:
             patch.setattr(entp, "micro_batch_tokens", lambda *_: 9)
             parts = model.plan(scored_BT)
-            assert torch.equal(sum(part.scored_BT.int() for part in parts), scored_BT.int())
             assert len(parts) > 1 or model.cfg.recomputed_layers < 2 or share < 1
             found = slow.new_zeros(slow.shape)
             for part in parts:
@@ -182,9 +176,7 @@ def test_schemes_without_a_table_share_all_weights(positions):
     """
     model = model_of(n_layers=3, positions=positions)
     learned = model_of(n_layers=3)
-    assert {n for n, _ in learned.named_parameters()} - {
-        n for n, _ in model.named_parameters()
-    } == {"positions.weight"}
+    assert learned.state_dict().keys() - model.state_dict().keys() == {"positions.weight"}
     inputs_BT, positions_BT, _ = drawn(1)
     scored_BT = everywhere(inputs_BT)
     moved = model(inputs_BT, scored_BT, positions_BT=positions_BT + 1000)

@@ -19,7 +19,7 @@ SCORED = [[False] * 4 + [True] * (len(row) - 4) for row in SUMS]
 
 def everything(task):
     """All examples of all parts, as one batch each."""
-    return {part: task.rows_of(part, torch.arange(task.count(part))) for part in PARTS}
+    return [task.rows_of(part, torch.arange(task.count(part))) for part in PARTS]
 
 
 def test_words_become_symbols_and_scored_tokens_targets():
@@ -27,7 +27,7 @@ def test_words_become_symbols_and_scored_tokens_targets():
     assert task.vocab_size == 12  # ten digits, + and =
     assert task.length == 5
     assert not task.continuous
-    for batch in everything(task).values():
+    for batch in everything(task):
         assert batch.prompt_lengths_B.eq(4).all()
         for inputs, targets, scored in zip(
             batch.inputs_BT, batch.targets_BT, batch.scored_BT, strict=True
@@ -47,7 +47,7 @@ def test_targets_of_their_own_are_asked_after_each_scored_position(kind):
     assert task.vocab_size == 1 + max(map(max, sums))
     assert task.length == 3
     assert not task.continues
-    for batch in everything(task).values():
+    for batch in everything(task):
         assert batch.scored_BT.eq(torch.tensor(behind_two)).all()
         assert torch.equal(batch.inputs_BT.cumsum(1)[batch.scored_BT], batch.targets_N)
         assert batch.prompt_lengths_B.eq(2).all()
@@ -55,9 +55,7 @@ def test_targets_of_their_own_are_asked_after_each_scored_position(kind):
 
 def test_rows_of_any_length_are_scored_to_their_end():
     task = Table.from_arrays([[i % 7] * (2 + i % 4) for i in range(40)], seed=3)
-    lengths = sorted(
-        int(row.sum()) for batch in everything(task).values() for row in batch.scored_BT
-    )
+    lengths = sorted(int(row.sum()) for batch in everything(task) for row in batch.scored_BT)
     assert lengths == sorted(1 + i % 4 for i in range(40))
 
 
@@ -67,7 +65,7 @@ def test_parts_are_disjoint_whole_and_share_no_input(count, held_out, seed):
     # every sequence twice: both copies must be in one part, or the model would have seen what it is
     # tested on
     task = Table.from_arrays([[i, 1] for i in range(count)] * 2, held_out=held_out, seed=seed)
-    parts = [set(batch.inputs_BT[:, 0].tolist()) for batch in everything(task).values()]
+    parts = [set(batch.inputs_BT[:, 0].tolist()) for batch in everything(task)]
     assert sum(task.count(part) for part in PARTS) == 2 * count
     assert sum(map(len, parts)) == len(set.union(*parts)) == count
 
@@ -85,9 +83,7 @@ def test_what_no_prediction_sees_tells_no_two_inputs_apart(answered):
     scored = [[j == place for j in range(len(row))] for row in rows]
     targets = rows if answered else None
     task = Table.from_arrays(rows, scored, targets, held_out=0.3)
-    prompts = [
-        set(map(tuple, batch.inputs_BT[:, :2].tolist())) for batch in everything(task).values()
-    ]
+    prompts = [set(map(tuple, batch.inputs_BT[:, :2].tolist())) for batch in everything(task)]
     assert sorted(map(len, prompts)) == [9, 9, 12]
     assert len(set.union(*prompts)) == 30
     assert [task.count(part) for part in PARTS] == [4 * len(found) for found in prompts]
@@ -102,7 +98,7 @@ def test_real_numbers_are_a_task_of_squared_errors():
     assert task.input_dim == 2
     assert task.length == 5
     assert task.losses(torch.zeros(3, 1), torch.ones(3)).tolist() == [1] * 3
-    for batch in everything(task).values():
+    for batch in everything(task):
         torch.testing.assert_close(batch.inputs_BT.sum(2)[:, :4], batch.targets_BT[:, :4])
     assert constant_baseline(task, 100, 0)["loss_by_position"] == pytest.approx([2] * 4, abs=1)
 

@@ -2,7 +2,6 @@
 parameters of all.
 """
 
-import itertools
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -57,15 +56,19 @@ def test_every_way_of_counting_agrees_with_the_equations(rows):
     x_BT = torch.tensor(rows)
     for row in rows:
         n = len(row)
-        pairs = itertools.product(range(n), repeat=2)
-        pairs = [(i + 1, j + 1) for i, j in pairs if (row[i] + row[j] + row[-1]) % n == 0]
+        pairs = [
+            (i, j)
+            for i, x in enumerate(row, 1)
+            for j, y in enumerate(row, 1)
+            if (x + y + row[-1]) % n == 0
+        ]
         assert count3_pairs(row) == pairs
         assert count3(row) == len(pairs) % n
         assert count2(row) == sum((x + row[-1]) % n == 0 for x in row) % n
     assert next_symbols(x_BT, 3).tolist() == [count3(row) for row in rows]
     assert next_symbols(x_BT, 2).tolist() == [count2(row) for row in rows]
-    bytes_BT = x_BT.to(torch.uint8)
-    assert torch.equal(next_symbols(bytes_BT, 3), next_symbols(x_BT, 3))  # bytes do not wrap
+    # bytes do not wrap
+    assert torch.equal(next_symbols(x_BT.to(torch.uint8), 3), next_symbols(x_BT, 3))
 
 
 @pytest.mark.parametrize(("order", "function"), [(3, count3), (2, count2)])
@@ -92,7 +95,11 @@ def test_sequences_are_continued_by_the_function_and_scored_after_their_seed(ord
 )
 def test_triplet_labels_agree_with_brute_force(modulus, anchor, output):
     task = Triplets(length=9, symbols=12, modulus=modulus, anchor=anchor, output=output)
-    batch = task.batch(generator_for("cpu", 2), 30)
+
+    def drawn(**changes):
+        return replace(task, **changes).batch(generator_for("cpu", 2), 30)
+
+    batch = drawn()
     labels_BT = batch.targets_BT - 12
     assert set(batch.inputs_BT.flatten().tolist()) == set(range(12))
     assert batch.scored_BT.all()
@@ -100,12 +107,12 @@ def test_triplet_labels_agree_with_brute_force(modulus, anchor, output):
     assert labels_BT.max() < task.n_labels
     for x, labels in zip(batch.inputs_BT.tolist(), labels_BT.tolist(), strict=True):
         assert labels == [triplet_label(x[:t], modulus, anchor, output) for t in range(1, 10)]
-    ordered = replace(task, ascending=True).batch(generator_for("cpu", 2), 30)
+    ordered = drawn(ascending=True)
     firsts_B = batch.inputs_BT[:, :1]
     rest_BT = batch.inputs_BT[:, 1:].sort(1).values
     assert torch.equal(ordered.inputs_BT, torch.cat([firsts_B, rest_BT], 1))
     assert torch.equal(ordered.targets_BT, task.labels(ordered.inputs_BT) + 12)
-    turned = replace(task, ascending=True, either_way=True).batch(generator_for("cpu", 2), 30)
+    turned = drawn(ascending=True, either_way=True)
     is_turned_B = (turned.inputs_BT != ordered.inputs_BT).any(1)
     assert 5 < is_turned_B.sum() < 25
     falling_BT = turned.inputs_BT[is_turned_B, 1:]

@@ -11,8 +11,7 @@ import torch
 from made_up import train_until
 from mistakes import one_line
 
-from entp_lab import weights as weights_module
-from entp_lab.configs import canonical_json, config_id, to_dict
+from entp_lab.configs import canonical_json, record_name, to_dict
 from entp_lab.resume import Checkpoint, Costs, train_run
 from entp_lab.runs import SweepError, run, sweep
 from entp_lab.weights import save_weights, trained_model, weights_of
@@ -20,10 +19,6 @@ from entp_lib.checkpoint import DamagedFileError, load_checkpoint, read_tensors,
 from entp_lib.model import build_model
 from entp_lib.training import TrainingState, make_optimizer
 from entp_lib.validation import ConfigError
-
-
-def name_of(config):
-    return f"test/{config_id(config, 1)}"
 
 
 @pytest.fixture
@@ -34,14 +29,15 @@ def config(small_run):
 @pytest.fixture
 def checkpoint(config, tmp_path):
     """The checkpoint of a run's end."""
-    train_run(config, checkpoint=Checkpoint(tmp_path / "run.safetensors"))
-    return tmp_path / "run.safetensors"
+    path = tmp_path / "run.safetensors"
+    train_run(config, checkpoint=Checkpoint(path))
+    return path
 
 
 @pytest.fixture
 def weights(config, tmp_path):
     path = tmp_path / "run.weights.safetensors"
-    save_weights(path, config, build_model(config.model), name_of(config))
+    save_weights(path, config, build_model(config.model), record_name(config, 1))
     return path
 
 
@@ -49,6 +45,10 @@ def load(path, model, config):
     """Fill a model, and the optimiser of a run before its first step, from a checkpoint."""
     state = TrainingState(model, make_optimizer(model, config.train), config.train, torch.zeros(()))
     load_checkpoint(path, state, canonical_json(to_dict(config)), Costs)
+
+
+def same_weights(one, other):
+    return all(map(torch.equal, one.parameters(), other.parameters()))
 
 
 def flips(data, count):
@@ -60,10 +60,10 @@ def flips(data, count):
 
 
 def test_no_turned_bit_of_checkpoint_or_weights_goes_unnoticed(config, checkpoint, weights):
-    def read_checkpoint():
-        load(checkpoint, build_model(config.model), config)
-
-    for path, read in ((checkpoint, read_checkpoint), (weights, lambda: trained_model(weights))):
+    for path, read in (
+        (checkpoint, lambda: load(checkpoint, build_model(config.model), config)),
+        (weights, lambda: trained_model(weights)),
+    ):
         read()
         for damaged in flips(path.read_bytes(), 25):
             path.write_bytes(damaged)
@@ -104,7 +104,7 @@ def test_a_checkpoint_that_no_run_leaves_is_refused_whole(config, checkpoint, me
     model = build_model(config.model, 99)
     with pytest.raises(DamagedFileError, match=message):
         load(checkpoint, model, config)
-    assert all(map(torch.equal, model.parameters(), build_model(config.model, 99).parameters()))
+    assert same_weights(model, build_model(config.model, 99))
 
 
 # what the configuration says in place of the truth
@@ -120,13 +120,12 @@ HOSTILE = {
 @pytest.fixture
 def unbuilt(monkeypatch):
     """No model may be built in memory."""
-    real = weights_module.build_model
 
     def build(cfg, device=""):
         assert device, "built"
-        return real(cfg, device=device)
+        return build_model(cfg, device=device)
 
-    monkeypatch.setattr(weights_module, "build_model", build)
+    monkeypatch.setattr("entp_lab.weights.build_model", build)
 
 
 @pytest.mark.parametrize("message", HOSTILE)
@@ -134,7 +133,7 @@ def test_weights_that_are_not_those_of_their_run_are_refused_before_a_model_is_b
     config, weights, unbuilt, message
 ):
     found = replace(config, model=replace(config.model, **HOSTILE[message]))
-    name = name_of(found)
+    name = record_name(found, 1)
     tensors, _ = read_tensors(weights, {"config", "run"})
     save_tensors(weights, tensors, {"config": canonical_json(to_dict(found)), "run": name})
     for asked in ("", name):  # whatever the name that they are asked for by, in one line
@@ -143,7 +142,7 @@ def test_weights_that_are_not_those_of_their_run_are_refused_before_a_model_is_b
 
 
 def test_weights_of_another_run_are_refused_by_name(config, weights):
-    assert trained_model(weights)[0] == trained_model(weights, name_of(config))[0]
+    assert trained_model(weights)[0] == trained_model(weights, record_name(config, 1))[0]
     message = "holds the weights of test/.*, not those of test/fedc"
     with one_line(DamagedFileError, match=message):
         trained_model(weights, "test/fedcba9876543210")
@@ -164,11 +163,8 @@ def test_a_worker_can_send_the_error_of_a_damaged_file(tmp_path):
     with pytest.raises(DamagedFileError) as caught:
         read_tensors(tmp_path / "run.safetensors", set())
     sent = pickle.loads(pickle.dumps(caught.value))
-    assert (str(sent), sent.path, sent.why) == (
-        str(caught.value),
-        caught.value.path,
-        caught.value.why,
-    )
+    assert str(sent) == str(caught.value)
+    assert vars(sent) == vars(caught.value)
 
 
 # Weights of finished runs: what starts from them starts there, and what does not fit them is named.
@@ -190,8 +186,7 @@ def test_a_run_starts_from_the_weights_of_another(small_run, store):
     path = weights_of(store, record.name)
     _, model = trained_model(path)
     assert not model.training
-    begun = unfinished(continued(config, record, model_seed=5), store)
-    assert all(map(torch.equal, model.parameters(), begun.parameters()))
+    assert same_weights(model, unfinished(continued(config, record, model_seed=5), store))
     later = run(continued(config, record), 1, store=store)
     assert later.curves["train_loss"][0] < record.curves["train_loss"][0]
 
@@ -204,7 +199,7 @@ def test_a_continued_run_that_is_cut_ends_like_an_uninterrupted_one(small_run, s
     # what it started from is no longer needed
     rest = train_run(config, checkpoint=Checkpoint(tmp_path / "cut"))
     assert rest.metrics == whole.metrics
-    assert all(map(torch.equal, whole.model.parameters(), rest.model.parameters()))
+    assert same_weights(rest.model, whole.model)
 
 
 @pytest.mark.parametrize(

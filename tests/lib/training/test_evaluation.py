@@ -14,15 +14,21 @@ from entp_lib.tasks import Batch, Counting, Task
 from entp_lib.tasks.counting import count3
 from entp_lib.validation import ConfigError
 
+SMALL = dict(length=6, seed_length=2, symbols=4)
+COUNTING = Counting(**SMALL)
+
 
 class Weighted(Task):
     """Targets drawn with known frequencies at position 1, always 2 at position 2, not scored at
     position 3.
     """
 
-    vocab_size = 3
     length = 3
-    frequencies = (0.7, 0.2, 0.1)
+
+    def __init__(self, *frequencies, stationary=False):
+        self.frequencies = frequencies
+        self.vocab_size = len(frequencies)
+        self.stationary = stationary
 
     def batch(self, generator, size, evaluating=False):
         targets = torch.full((size, 3), 2)
@@ -30,20 +36,7 @@ class Weighted(Task):
             torch.tensor(self.frequencies), size, True, generator=generator
         )
         scored = torch.tensor([True, True, False]).expand(size, -1)
-        return Batch(torch.zeros_like(targets), targets, scored, torch.ones(size, dtype=torch.long))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "message"),
-    [
-        ((Weighted(), 16.0), {}, "sequences = 16.0"),
-        ((Weighted(), 4), {"device": "gpu"}, "device = 'gpu'"),
-        ((Counting(length=8, seed_length=3, symbols=12), 4), {}, "a model with 11 outputs"),
-    ],
-)
-def test_mistakes_are_named(small_model, arguments, options, message):
-    with pytest.raises(ConfigError, match=message):
-        evaluate(small_model(), *arguments, **options)
+        return Batch(torch.zeros_like(targets), targets, scored)
 
 
 class Leaning(torch.nn.Module):
@@ -64,14 +57,13 @@ def test_scores_equal_a_count_by_hand(small_model):
     task = Counting(length=8, seed_length=3, symbols=11)
     model = Leaning(small_model(dtype=torch.float32))
     scores = evaluate(model, task, 300, "seed", detailed=True)  # two batches of unequal size
-    logits = []
-    targets = []
-    for batch in evaluation_batches(task, 300, "cpu", "evaluate", "seed"):
-        logits_NV = model(batch.inputs_BT, batch.scored_BT, batch.prompt_lengths_B)
-        logits.append(logits_NV.view(-1, 5, 11))
-        targets.append(batch.targets_BT[:, 3:])
-    logits_BPV = torch.cat(logits)
-    targets_BP = torch.cat(targets)
+    batches = list(evaluation_batches(task, 300, "cpu", "evaluate", "seed"))
+    inputs_BT, targets_BT, scored_BT = (
+        torch.cat([getattr(batch, name) for batch in batches])
+        for name in ("inputs_BT", "targets_BT", "scored_BT")
+    )
+    logits_BPV = model(inputs_BT, scored_BT, None).view(300, 5, 11)
+    targets_BP = targets_BT[:, 3:]
     loss_BP = F.cross_entropy(logits_BPV.transpose(1, 2), targets_BP, reduction="none").double()
     right_BP = (logits_BPV.argmax(-1) == targets_BP).double()
     first_BP, second_BP = logits_BPV.topk(2).values.double().unbind(-1)
@@ -98,51 +90,37 @@ def test_scores_equal_a_count_by_hand(small_model):
 
 def test_the_mode_of_known_frequencies():
     """It gets the most frequent of three and the constant right; its loss is the entropy."""
-    found = constant_baseline(Weighted(), 4000, 1)
+    frequencies = (0.7, 0.2, 0.1)
+    found = constant_baseline(Weighted(*frequencies), 4000, 1)
     assert found["position"] == [1, 2]
     assert found["token_accuracy_by_position"] == pytest.approx([0.7, 1.0], abs=0.03)
     assert found["token_accuracy"] == pytest.approx(0.85, abs=0.015)
     assert found["sequence_accuracy"] == pytest.approx(0.7, abs=0.03)
-    assert found["loss_by_position"] == pytest.approx(
-        [stats.entropy(Weighted.frequencies), 0.0], abs=0.05
-    )
+    assert found["loss_by_position"] == pytest.approx([stats.entropy(frequencies), 0.0], abs=0.05)
 
 
 def test_the_mode_is_scored_on_other_sequences_than_it_is_fitted_on():
     """The mode of ten draws from 64 is one of them, so it would be right 1 time in 10 instead of 1
     in 64.
     """
-
-    class Uniform(Weighted):
-        vocab_size = 64
-        frequencies = (1 / 64,) * 64
-
+    task = Weighted(*[1 / 64] * 64)
     found = [
-        constant_baseline(Uniform(), 10, seed)["token_accuracy_by_position"][0]
-        for seed in range(20)
+        constant_baseline(task, 10, seed)["token_accuracy_by_position"][0] for seed in range(20)
     ]
     assert sum(found) / 20 < 0.07
 
 
 def test_stationary_tasks_have_one_guess_for_all_positions():
-    class Pooled(Weighted):
-        stationary = True
-
-    found = constant_baseline(Pooled(), 4000, 1)["token_accuracy_by_position"]
-    assert found == pytest.approx([0.1, 1.0], abs=0.03)
+    found = constant_baseline(Weighted(0.7, 0.2, 0.1, stationary=True), 4000, 1)
+    assert found["token_accuracy_by_position"] == pytest.approx([0.1, 1.0], abs=0.03)
 
 
 def test_a_target_that_the_mode_has_not_seen_costs_as_half_of_one_seen():
     """Of ten fitted draws of the one constant among four symbols, the others have half a count
     each.
     """
-
-    class Split(Weighted):
-        vocab_size = 4
-        frequencies = (1.0, 0.0, 0.0, 0.0)
-
-    loss = constant_baseline(Split(), 10, 1)["loss_by_position"][0]
-    assert loss == pytest.approx(-math.log(10.5 / 12), rel=1e-5)
+    found = constant_baseline(Weighted(1.0, 0.0, 0.0, 0.0), 10, 1)
+    assert found["loss_by_position"][0] == pytest.approx(-math.log(10.5 / 12), rel=1e-5)
 
 
 class Line(Task):
@@ -155,7 +133,7 @@ class Line(Task):
     def batch(self, generator, size, evaluating=False):
         x = torch.randn(size, 2, 1, generator=generator)
         scored = torch.tensor([False, True]).expand(size, -1)
-        return Batch(x, 2 * x[..., 0], scored, torch.ones(size, dtype=torch.long))
+        return Batch(x, 2 * x[..., 0], scored)
 
 
 class Half(torch.nn.Module):
@@ -169,33 +147,16 @@ def test_real_targets_are_scored_by_squared_error():
     scores = evaluate(Half(), Line(), 300, "seed", detailed=True)
     batches = evaluation_batches(Line(), 300, "cpu", "evaluate", "seed")
     errors = torch.cat([(1.5 * batch.inputs_BT[:, 1, 0]).square() for batch in batches])
+    mean = pytest.approx(errors.mean().item(), rel=1e-5)
     assert scores == {
-        "loss": pytest.approx(errors.mean().item(), rel=1e-5),
+        "loss": mean,
         "sequences": 300,
         "position": [2],
-        "loss_by_position": [pytest.approx(errors.mean().item(), rel=1e-5)],
+        "loss_by_position": [mean],
         "error_by_position": [pytest.approx(errors.std(correction=0).item() / 300**0.5, rel=1e-5)],
     }
     guess = constant_baseline(Line(), 300, "seed")
     assert guess["loss"] == pytest.approx(4, rel=0.3)  # of zero: E[(2x)²]
-
-
-def test_what_cannot_be_evaluated_is_named_and_leaves_the_model_as_it_was(small_model):
-    task = Counting(length=6, seed_length=2, symbols=4)
-    model = small_model("decoder", dtype=torch.float32).train()
-    with pytest.raises(ConfigError, match="sequences = "):
-        evaluate(model, task, 0)
-    with pytest.raises(ConfigError, match="precision = "):
-        evaluate(model, task, 1, precision="bfloat16")
-    with pytest.raises(ConfigError, match="no sequence of the evaluation has a scored position"):
-        evaluate(model, Sparse(every=1000, length=6, seed_length=2, symbols=4), 64)
-    with pytest.raises(ConfigError, match="a model with 3 outputs: the task needs 6"):
-        evaluate(small_model("decoder", vocab_size=0, input_dim=1, output_dim=3), task, 1)
-    model.ln_f.eval()  # as a part that the user froze
-    evaluate(model, task, 8)
-    assert model.training
-    assert model.blocks[0].training
-    assert not model.ln_f.training
 
 
 @dataclass(frozen=True)
@@ -213,10 +174,33 @@ class Sparse(Counting):
         return ["all"] * len(batch.scored_BT)
 
 
+MISTAKES = {
+    "sequences = 0": {"sequences": 0},
+    "sequences = 16.0": {"sequences": 16.0},
+    "device = 'gpu'": {"device": "gpu"},
+    "precision = ": {"precision": "bfloat16"},
+    "a model with 11 outputs": {"task": replace(COUNTING, symbols=12)},
+    "no sequence of the evaluation has a scored position": {"task": Sparse(**SMALL, every=1000)},
+}
+
+
+def test_what_cannot_be_evaluated_is_named_and_leaves_the_model_as_it_was(small_model):
+    model = small_model("decoder", dtype=torch.float32).train()
+    model.ln_f.eval()  # as a part that the user froze
+    for message, mistake in MISTAKES.items():
+        with pytest.raises(ConfigError, match=message):
+            evaluate(**{"model": model, "task": COUNTING, "sequences": 64} | mistake)
+    evaluate(model, COUNTING, 8)
+    assert model.training
+    assert model.blocks[0].training
+    assert not model.ln_f.training
+    with pytest.raises(ConfigError, match="a model with 3 outputs: the task needs 6"):
+        evaluate(small_model("decoder", vocab_size=0, input_dim=1, output_dim=3), COUNTING, 1)
+
+
 def test_sequences_without_a_scored_position_are_not_right(small_model):
-    task = Sparse(length=6, seed_length=2, symbols=4)
     model = small_model("decoder", dtype=torch.float32)
-    scores = evaluate(model, task, 64, detailed=True, grouped=True)
+    scores = evaluate(model, Sparse(**SMALL), 64, detailed=True, grouped=True)
     assert scores["sequences"] == 16 and scores["sequence_accuracy"] < 0.5
     right = round(16 * scores["sequence_accuracy"])
     assert scores["groups"] == {"all": {"sequences": 16, "right": right}}

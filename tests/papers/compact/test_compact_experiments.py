@@ -6,11 +6,10 @@ from made_up import record_of
 from entp_lab.frames import select
 from entp_lab.store import RecordError
 from entp_papers.compact import capacity, knowledge, lengths
-from entp_papers.compact.capacity import CAPACITY
 
 
 def test_runs_that_a_time_limit_cut_off_are_one_line_and_no_verdict():
-    sweep = [record_of(run) for run in select(CAPACITY.plan("quick"), part="sweep")]
+    sweep = [record_of(run) for run in select(capacity.CAPACITY.plan("quick"), part="sweep")]
     wirings = select(knowledge.GRAPH.plan("quick"), part="wirings")
     assert capacity.measure(sweep) == []
     assert knowledge.measure([record_of(run) for run in wirings]) == []
@@ -25,12 +24,10 @@ def sums(run, trained):
     Coupled positions have 0.3 more of a longer sum's tokens right than others.
     """
     ahead = 0.3 + 0.001 * run.labels["seed"] if run.labels["positions"] == "coupled" else 0.0
-    accuracy = {}
-    token_accuracy = {}
-    for digits in run.config.params["tested_digits"]:
-        is_trained = digits == run.config.params["trained_digits"]
-        accuracy[str(digits)] = trained if is_trained else 0.0
-        token_accuracy[str(digits)] = 0.9 if is_trained else 0.2 + ahead
+    lengths_tested = [str(digits) for digits in run.config.params["tested_digits"]]
+    length_trained = str(run.config.params["trained_digits"])
+    accuracy = dict.fromkeys(lengths_tested, 0.0) | {length_trained: trained}
+    token_accuracy = dict.fromkeys(lengths_tested, 0.2 + ahead) | {length_trained: 0.9}
     return record_of(run, {"loss": [1.0]}, accuracy=accuracy, token_accuracy=token_accuracy)
 
 

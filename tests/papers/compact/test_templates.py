@@ -2,6 +2,7 @@
 known rule.
 """
 
+import functools
 import itertools
 from collections import Counter
 
@@ -11,59 +12,69 @@ import torch
 import torch.nn.functional as F
 from conftest import seeded
 from scipy import stats
-from torch import nn
 
 from entp_lab.studies import scale_up
 from entp_lib.config import ModelConfig
 from entp_lib.model import build_model
 from entp_lib.tasks.base import generator_for
-from entp_papers.compact import templates
-from entp_papers.compact.templates import Templates, abstraction_study, all_templates, split
+from entp_papers.compact.templates import (
+    Templates,
+    abstraction_study,
+    all_templates,
+    bayes_floor,
+    floor_by_position,
+    split,
+    traced,
+)
 
 SOURCE = Templates()
 SHORT = dict(template_length=4, variables=2, instances=2, digits=3, held_out=0.0)
-TINY = dict(n_layers=1, n_heads=2, width=32, batch_size=8, evaluations=2, sequences=16)
 
 
 def test_a_small_task_comes_near_its_floor_and_never_below_it():
     task = dict(template_length=3, variables=1, instances=2, digits=3, held_out=0.0, sample=1)
-    metrics, _ = abstraction_study(task, architecture="decoder", steps=250, rate=3e-3, **TINY)
+    metrics, _ = abstraction_study(
+        task,
+        architecture="decoder",
+        n_layers=1,
+        n_heads=2,
+        width=32,
+        steps=250,
+        batch_size=8,
+        rate=3e-3,
+        evaluations=2,
+        sequences=16,
+    )
     above = metrics["seen"]["loss"] - metrics["floor"]
     assert -0.03 < above < 0.1
     assert metrics["last"]["seen"] > 0.95
 
 
-class Rule(nn.Module):
-    """Copies the token before where the first instantiation does so, else names the ``other``
-    variables in turn.
+def rule(inputs_BT, scored_BT, always=False):
+    """Copy the token before where the first instantiation does so, or ``always``, else name the
+    other variables in turn.
     """
-
-    def __init__(self, always: bool = False):
-        super().__init__()
-        self.always = always
-
-    def forward(self, inputs_BT, scored_BT):
-        length = SOURCE.template_length
-        last = SOURCE.last_prefix
-        answers = []
-        for row, text in enumerate(inputs_BT.tolist()):
-            *others, before = text[last - length + 1 : last]
-            others = sorted(set(others) - {before})
-            repeats = self.always or text[length - 1] == text[length - 2]
-            answers.append(before if repeats else others[row % len(others)])
-        return F.one_hot(torch.tensor(answers), SOURCE.vocab_size).float()
+    length = SOURCE.template_length
+    last = SOURCE.last_prefix
+    answers = []
+    for row, text in enumerate(inputs_BT.tolist()):
+        *others, before = text[last - length + 1 : last]
+        others = sorted(set(others) - {before})
+        repeats = always or text[length - 1] == text[length - 2]
+        answers.append(before if repeats else others[row % len(others)])
+    return F.one_hot(torch.tensor(answers), SOURCE.vocab_size).float()
 
 
 def test_the_last_token_is_split_by_whether_it_repeats_the_one_before():
     apart = SOURCE.sides()[1]
     *_, before, last = apart.T
     repeats = float((before == last).double().mean())
-    found = split(Rule(), SOURCE, 3000, generator_for("cpu", "test"))
+    found = split(rule, SOURCE, 3000, generator_for("cpu", "test"))
     assert found["repeating"] == 1
     assert found["copied"] == 0
     assert found["others"] == pytest.approx(0.5, abs=0.05)
     assert found["last"] == pytest.approx(repeats + (1 - repeats) / 2, abs=0.04)
-    always = split(Rule(always=True), SOURCE, 500, generator_for("cpu", "test"))
+    always = split(functools.partial(rule, always=True), SOURCE, 500, generator_for("cpu", "test"))
     assert always["repeating"] == always["copied"] == 1
     assert always["others"] == 0
     assert always["last"] == pytest.approx(repeats, abs=0.07)
@@ -74,9 +85,8 @@ def test_traced_logits_are_the_model_s(architecture):
     task = Templates(**SHORT)
     cfg = ModelConfig(architecture, 3, 2, 16, task.vocab_size, task.length)
     model = scale_up(build_model(cfg, 0), 0)
-    batch = task.batch(seeded(0), 6)
-    inputs_BT = batch.inputs_BT[:, :6]
-    logits, looked = templates.traced(model, inputs_BT)
+    inputs_BT = task.batch(seeded(0), 6).inputs_BT[:, :6]
+    logits, looked = traced(model, inputs_BT)
     scored_BT = torch.zeros_like(inputs_BT, dtype=torch.bool)
     scored_BT[:, 5] = True
     torch.testing.assert_close(logits, model(inputs_BT, scored_BT), rtol=1e-8, atol=1e-8)
@@ -144,14 +154,11 @@ def test_floor_by_position_by_counting_every_sequence():
     for template, first, second in itertools.product(all_templates(4, 2), pairs, pairs):
         instances = [digits[v] for digits in (first, second) for v in template]
         sequences.append((*instances, *first, *second))
-
-    def entropy(length):
+    entropies = []
+    for length in range(1, task.length + 2):
         counts = Counter(text[:length] for text in sequences)
-        return stats.entropy(list(counts.values()))
-
-    entropies = [entropy(length) for length in range(1, task.length + 2)]
-    expected = np.diff(entropies)
+        entropies.append(stats.entropy(list(counts.values())))
     learned = task.sides()[0]
-    found = templates.floor_by_position(task, learned)
-    assert found == pytest.approx(expected, abs=1e-9)
-    assert templates.bayes_floor(task, learned) == pytest.approx(sum(found) / len(found))
+    found = floor_by_position(task, learned)
+    assert found == pytest.approx(np.diff(entropies), abs=1e-9)
+    assert bayes_floor(task, learned) == pytest.approx(np.mean(found))

@@ -11,7 +11,6 @@ from mistakes import named
 from entp_lib.decoding import sampling_probabilities
 from entp_papers.encoder_decoder import computing
 from entp_papers.encoder_decoder.bugs import finding, tokens_mix
-from entp_papers.encoder_decoder.computing import permutations_study, sampling_study
 from entp_papers.encoder_decoder.libraries import collated, heads_study, parity_study
 from entp_papers.encoder_decoder.parts import (
     IGNORED,
@@ -21,8 +20,6 @@ from entp_papers.encoder_decoder.parts import (
     mask_tokens,
     random_stack,
 )
-
-SMALL = dict(n_layers=2, n_heads=2, width=8, hidden=12, vocab_size=7, max_length=9)
 
 
 def test_a_computation_that_raises_does_not_pass():
@@ -37,7 +34,9 @@ def test_a_computation_that_raises_does_not_pass():
 @given(length=st.integers(2, 9), at=st.integers(0, 8), causal=st.booleans())
 def test_who_sees_a_changed_token(length, at, causal):
     at = at % length
-    stack = random_stack(0, **SMALL, causal=causal, activation="gelu" if causal else "relu")
+    stack = random_stack(
+        0, n_layers=2, n_heads=2, width=8, hidden=12, vocab_size=7, max_length=9, causal=causal
+    )
     tokens = torch.arange(length)[None] % 7
     other = tokens.clone()
     other[:, at] = (other[:, at] + 1) % 7
@@ -88,13 +87,13 @@ def test_a_way_of_choosing_that_does_nothing_is_told(monkeypatch):
     monkeypatch.setattr(
         computing, "sampling_probabilities", lambda x, temperature=1.0, **_: plain(x, temperature)
     )
-    rows = pd.DataFrame(sampling_study(500, 2)[1])
+    rows = pd.DataFrame(computing.sampling_study(500, 2)[1])
     wrong = rows.loc[~rows["right"], "check"]
     assert set(wrong.str.partition(":")[0]) == {"top-k", "top-p"}
 
 
 def test_entp_without_positions_does_not_know_the_order_of_the_past():
-    rows = pd.DataFrame(permutations_study([1, 2], 7, 4)[1])
+    rows = pd.DataFrame(computing.permutations_study([1, 2], 7, 4)[1])
     unordered = rows["positions"].eq("none") & (
         rows["architecture"].eq("entp") | rows["n_layers"].eq(1)
     )

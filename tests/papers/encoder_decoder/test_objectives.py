@@ -24,9 +24,8 @@ from entp_papers.encoder_decoder.pretraining import FROZEN, WAYS, draw_pairs, pr
 
 pytestmark = pytest.mark.usefixtures("results")  # where the text is encoded
 OBJECTIVES = ("masked", "causal", "entp")
-TEXT = dict(corpus="README.md", split="tail", held_out=0.2, context=6, prefixes=3)
 SMALL = dict(
-    text=TEXT,
+    text=dict(corpus="README.md", split="tail", held_out=0.2, context=6, prefixes=3),
     n_layers=2,
     n_heads=2,
     width=8,
@@ -111,8 +110,10 @@ def test_misprints_of_a_plain_text_can_be_learned():
     learned = misprinted(plain, "learned")
     tested = misprinted(plain[156:], "tested")
     model = build_model(setting("causal").model(), 0)
-    options = dict(epochs=12, lr=1e-2, batch_size=16, seed=0)
-    assert fine_tuned(Pointer(model, 0), learned, tested, **options) > 0.9
+    right = fine_tuned(
+        Pointer(model, 0), learned, tested, epochs=12, lr=1e-2, batch_size=16, seed=0
+    )
+    assert right > 0.9
 
 
 # Pairs of halves, and ways to fine-tune.

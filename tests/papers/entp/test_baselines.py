@@ -13,11 +13,9 @@ from entp_lib.evaluation import evaluate
 from entp_lib.tasks import InContext, generator_for
 from entp_papers.entp.in_context.baselines import BASELINES, baselines_study, missing, predictions
 
-SHAPE = dict(dims=4, points=7, hidden=8, depth=2)
-
 
 def prompts(function="linear", size=20, **changes):
-    task = InContext(function, **{**SHAPE, **changes})
+    task = InContext(function, **(dict(dims=4, points=7, hidden=8, depth=2) | changes))
     x, y = task.pairs(generator_for("cpu", "p"), size)
     return task, x.double(), y.double()
 

@@ -10,7 +10,6 @@ from entp_lib.config import ModelConfig
 from entp_lib.model import build_model
 from entp_papers.entp.complexity import experiment as study
 from entp_papers.entp.complexity import measurements as costs
-from entp_papers.entp.complexity.measurements import printed_attention, streaming_attention
 from entp_papers.entp.complexity.training_steps import steps_study
 
 
@@ -32,9 +31,9 @@ def test_while_counting_no_kernel_hides_a_product():
 def test_algorithm_1_as_printed_is_attention_until_it_overflows():
     q = torch.tensor([2.0], dtype=torch.float64)
     k = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
-    torch.testing.assert_close(printed_attention(q, k, k), streaming_attention(q, k, k))
-    assert printed_attention(1000 * q, k, k).isnan().all()
-    assert streaming_attention(1000 * q, k, k).item() == 1.0
+    torch.testing.assert_close(costs.printed_attention(q, k, k), costs.streaming_attention(q, k, k))
+    assert costs.printed_attention(1000 * q, k, k).isnan().all()
+    assert costs.streaming_attention(1000 * q, k, k).item() == 1.0
 
 
 # What is measured of costs.
@@ -48,11 +47,8 @@ def test_live_tensors_counts_what_is_alive_at_a_time():
         for _ in range(5):
             a + b
 
-    def all_kept():
-        return [a + b for _ in range(5)]
-
     assert costs.peak_bytes(one_after_the_other) == 400
-    assert costs.peak_bytes(all_kept) == 2000
+    assert costs.peak_bytes(lambda: [a + b for _ in range(5)]) == 2000
     views_and_in_place = costs.peak_bytes(lambda: (a.view(10, 10), a[:5], a.add_(b)))
     assert views_and_in_place == 0
     assert costs.peak_bytes(lambda: (a + b).view(10, 10)[:2]) == 400
@@ -70,8 +66,16 @@ def test_subjects_compute_what_they_are_named_for():
 
 
 SHAPE = dict(zip(study.PARAMETERS, (2, 1, 8, [8], [4], 1, 1), strict=True))
-STEPS = dict(n_layers=2, n_heads=1, width=8, tokens=16, rounds=1)
-STEPS |= dict(arithmetic="AVX2", precision="fp32", lengths=[4])
+STEPS = dict(
+    n_layers=2,
+    n_heads=1,
+    width=8,
+    tokens=16,
+    rounds=1,
+    arithmetic="AVX2",
+    precision="fp32",
+    lengths=[4],
+)
 
 test_mistakes_are_named = named(
     (lambda: costs.measure(**SHAPE | {"lengths": [1, 8]}), "lengths = "),

@@ -12,7 +12,6 @@ from entp_lab.registry import EXPERIMENTS
 from entp_lib.validation import ConfigError
 from entp_papers.entp import count3, logged
 from entp_papers.entp.count3_studies import repeats_study
-from entp_papers.entp.logged import logged_study
 
 LATE = [0.1, 0.5, 0.6, 0.7, 0.8, 0.96, 0.97, 0.97, 0.98, 0.98]
 EARLY = [0.1, 0.5, 0.96, 0.96, 0.97]
@@ -24,30 +23,27 @@ def made_up(tier, decoder, entp):
     Of whole sequences 0.92 are right, and 0.01 more for each seed.
     """
     found = []
-    baseline = dict(token_accuracy=0.2, sequence_accuracy=0.0)
     for run in EXPERIMENTS["count3"].plan(tier, 0):
         is_entp = run.labels["arm"] == "entp"
         by_n = entp if is_entp else decoder
         curve = EARLY if is_entp else LATE
         steps = [10 * i for i in range(1, len(curve) + 1)]
-        scores = dict(
+        record = record_of(
+            run,
+            dict(step=steps, token_accuracy=curve),
             token_accuracy=sum(by_n) / 3,
             sequence_accuracy=0.92 + 0.01 * run.labels["seed"],
             token_accuracy_by_position=by_n,
             position=[5, 6, 7],
-            baseline=baseline,
+            baseline=dict(token_accuracy=0.2, sequence_accuracy=0.0),
         )
-        found.append(record_of(run, dict(step=steps, token_accuracy=curve), **scores))
+        found.append(record)
     return found
 
 
-@pytest.fixture
-def records():
-    """Make five pairs in which ENTP leads by 0.1 a token of length."""
-    return made_up("overnight", [0.5, 0.5, 0.5], [0.5, 0.6, 0.7])
-
-
-def test_a_pair_in_which_neither_arrives_is_dropped(records):
+def test_a_pair_in_which_neither_arrives_is_dropped():
+    # five pairs in which ENTP leads by 0.1 a token of length
+    records = made_up("overnight", [0.5, 0.5, 0.5], [0.5, 0.6, 0.7])
     late = count3.lead(count3.arrivals(records, 0.975))  # ENTP never: its last step
     assert late.tolist() == pytest.approx([math.log(90 / 50)] * 5)
     assert count3.lead(count3.arrivals(records, 0.995)).empty
@@ -114,7 +110,7 @@ def test_the_steps_of_count3_lie_on_the_thinned_log():
 
 
 def test_a_steps_multiply_adds_are_those_of_the_counter():
-    metrics, _ = logged_study("shakespeare", "small")
+    metrics, _ = logged.logged_study("shakespeare", "small")
     for arm in logged.TWINS:
         assert metrics[arm]["counted"] == metrics[arm]["forward"]
         assert metrics[arm]["step"] == 3 * 64 * metrics[arm]["forward"]
@@ -122,4 +118,4 @@ def test_a_steps_multiply_adds_are_those_of_the_counter():
 
 def test_a_pair_that_is_not_logged_is_refused_in_a_line():
     with pytest.raises(ConfigError, match="task = 'count3', model = 'small': not among"):
-        logged_study("count3", "small")
+        logged.logged_study("count3", "small")

@@ -18,7 +18,6 @@ from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
 from entp_lib.data.tokenizers import Bytes
 from entp_papers.entp.downstream import experiment as downstream
 from entp_papers.entp.downstream import pronouns as module
-from entp_papers.entp.downstream.pronouns import Item
 
 
 @pytest.fixture
@@ -30,11 +29,19 @@ def pretrainings(tmp_path, monkeypatch):
     text = tmp_path / "text.txt"
     text.write_text("Agnes read three chapters to her son Carl.\n\n" * 100, encoding="utf-8")
     task = dict(corpus=str(text), tokenizer="bytes", context=96, split="tail", held_out=0.2)
-    train = TrainConfig(2, **BRIEF)
-    models = [ModelConfig(name, 2, 2, 16, 256, 96) for name in TWINS]
 
     def build(tier):
-        return [RunConfig("made_up", tier, "text", task, model, train) for model in models]
+        return [
+            RunConfig(
+                "made_up",
+                tier,
+                "text",
+                task,
+                ModelConfig(name, 2, 2, 16, 256, 96),
+                TrainConfig(2, **BRIEF),
+            )
+            for name in TWINS
+        ]
 
     return build
 
@@ -61,8 +68,9 @@ def test_language_models_are_trained_where_missing_records_need_them_and_nowhere
     monkeypatch.setattr(downstream, "OPENWEBTEXT", made_up)
     parameters = NotebookParameters(tier="smoke")
     store = Store(paths.results() / "smoke")
-    names = map(downstream.record_name, pretrainings("smoke"))
-    weights = [store.weights_path(name) for name in names]
+    weights = [
+        store.weights_path(downstream.record_name(config)) for config in pretrainings("smoke")
+    ]
     downstream.train_missing(parameters)
     assert all(path.exists() for path in weights)
     scored = downstream.PRONOUNS.collect(parameters).complete
@@ -113,8 +121,8 @@ def by_hand(model, start, rest):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_scores_are_the_likelihood_of_the_rest_given_each_option(small_model, architecture):
     items = [
-        Item("Ann met _ today.", "Bob", "a rather long option", 1),
-        Item("The _ ran.", "dogs", "dog", 2),
+        module.Item("Ann met _ today.", "Bob", "a rather long option", 1),
+        module.Item("The _ ran.", "dogs", "dog", 2),
     ]
     subject = small_model(architecture, vocab_size=256, max_length=100)
     table = module.scores(subject, items, Bytes())

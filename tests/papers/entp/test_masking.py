@@ -4,16 +4,17 @@ better.
 
 import pytest
 import torch
-from conftest import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entp_papers.entp.expressivity import masking
+from entp_lab.studies import gaussians, seeded
 from entp_papers.entp.expressivity.masking import (
+    KINDS,
     augmentation,
     dimensions_needed,
     exact_basis,
     geometric_basis,
+    longest_block,
     mask_error,
     random_basis,
     score_error,
@@ -31,8 +32,7 @@ def test_exact_masks_reproduce_causal_attention(n, seed):
     basis = exact_basis(n)
     assert torch.equal(added_scores(basis), causal)
     assert torch.equal(added_scores(basis[:, : max(1, n - 1)]), causal)
-    drawn = torch.randn(n, n, generator=seeded(seed), dtype=torch.float64)
-    rotated, _ = torch.linalg.qr(drawn)
+    rotated, _ = torch.linalg.qr(gaussians(seed, n, n))
     assert mask_error(rotated, 60.0, seed) < 1e-10
     assert score_error(rotated) < 1e-12
 
@@ -61,7 +61,7 @@ def test_geometric_masks_reach_any_error_in_few_dimensions(n, d, error):
 
 @pytest.mark.parametrize("error", [0.25, 1e-3])
 def test_geometric_masks_run_out_of_range_where_it_is_said(error):
-    limit = masking.longest_block(error)
+    limit = longest_block(error)
     assert score_error(geometric_basis(limit, 1, error)) <= error * (1 + 1e-9)
     with pytest.raises(ValueError, match=f"{limit + 1} positions"):
         geometric_basis(limit + 1, 1, error)
@@ -71,6 +71,6 @@ def test_geometric_masks_run_out_of_range_where_it_is_said(error):
 @given(n=st.integers(2, 40), kind=st.sampled_from(["exact", "threshold", "geometric"]))
 def test_the_dimensions_found_suffice_and_fewer_do_not(n, kind):
     d = dimensions_needed(kind, n, 0.25)
-    basis_of = masking.KINDS[kind]
+    basis_of = KINDS[kind]
     assert score_error(basis_of(n, d, 0.25, 0)) <= 0.25 * (1 + 1e-9)
     assert d == 1 or score_error(basis_of(n, d - 1, 0.25, 0)) > 0.25

