@@ -201,7 +201,8 @@ def judged_by_rule(claim: dict, found: Measurement) -> str:
     interval = {name: claim[name] for name in ("low", "high", "margin")}
     interval["pairs"] = len(found.values)
     if claim["kind"] == "question":
-        return answer(**interval, **words)
+        given = answer(**interval, **words)
+        return OPEN if found.cut and given == EQUAL else given
     return verdict(
         **interval,
         sign=claim["sign"],

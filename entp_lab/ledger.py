@@ -20,7 +20,14 @@ from entp_lib.files import write_atomically
 from entp_lib.validation import Json, require
 
 # Units of claims that compare final weights.
-SCORES = ("accuracy", "accuracy per token", "error", "nats", "normalised squared error")
+SCORES = (
+    "accuracy",
+    "accuracy per token",
+    "error",
+    "ln(ratio of errors)",
+    "nats",
+    "normalised squared error",
+)
 BUDGETS = {"equal_steps": "equal steps", "equal_multiply_adds": "equal multiply-adds"}
 AHEAD = "ENTP ahead"
 BEHIND = "decoder ahead"

@@ -64,7 +64,8 @@ class Measurement:
     ``paper_settings``: whether task, model and training are the paper's own; otherwise nothing counts as reproduced.
     ``levels``: mean score of each arm with its floor (guessing) and ceiling. ``excluded_because``: why a rule of the
     experiment's own forbids the comparison; empty if it does not. ``paper_value``: the paper's value over the measured
-    settings, if the claim's own is a mean over more. ``margin``: differences below it count as none.
+    settings, if the claim's own is a mean over more. ``margin``: differences below it count as none. ``cut``: some
+    values are only bounds, since a run ended before, so that no difference cannot be shown.
     """
 
     claim: str
@@ -77,6 +78,7 @@ class Measurement:
     paper_value: float | None = None
     remark: str = ""
     margin: float = math.nan
+    cut: bool = False
 
     @property
     def unlearned(self) -> bool:

@@ -8,6 +8,7 @@ import concurrent.futures as cf
 import contextlib
 import functools
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -17,6 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableSequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -163,7 +165,22 @@ def study(
     params = dict(config.params)
     if "weights" in params:
         params["weights"] = weights_of(store, params["weights"], config.tier)
-    return STUDIES.named(config.study)(**params)
+    metrics, curves = STUDIES.named(config.study)(**params)
+    for name, value in {**metrics, **curves}.items():
+        if has_nan(value):  # in a record it would be None, which the largest error passes over
+            raise ArithmeticError(
+                f"{config.study}: {name} is not a number, or has one that is none"
+            )
+    return metrics, curves
+
+
+def has_nan(value: Any) -> bool:
+    """Tell whether a number in lists or dictionaries is NaN."""
+    if isinstance(value, dict):
+        return any(map(has_nan, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(has_nan, value))
+    return isinstance(value, float) and math.isnan(value)
 
 
 def modules_of(config: Config) -> tuple[str, ...]:

@@ -29,9 +29,15 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list]:
 
 
 def largest(x: Any, y: Any = 0.0) -> float:
-    """Return the largest absolute difference between two arrays or tensors; of one, its largest absolute entry."""
+    """Return the largest absolute difference between two arrays or tensors; of one, its largest absolute entry.
+
+    Raises ArithmeticError for NaN, which no bound would notice.
+    """
     difference = abs(x - y)
-    return float(difference.detach().max() if isinstance(difference, Tensor) else difference.max())
+    found = float(difference.detach().max() if isinstance(difference, Tensor) else difference.max())
+    if math.isnan(found):
+        raise ArithmeticError("a difference is not a number")
+    return found
 
 
 def exponent(x: Sequence[float], y: Sequence[float]) -> float:

@@ -108,7 +108,7 @@ def templates_counted(records: Records) -> Check:
 
 def loss_is_the_floor(records: Records) -> Check:
     """Check that the loss of 0.68, at which training ends, is the entropy of the task."""
-    task = Templates(held_out=0.0)
+    task = Templates()
     floor = bayes_floor(task, task.sides()[0])
     rows = table(records)
     above = (rows["loss"] - rows["floor"]).groupby(rows["n_layers"]).mean()

@@ -26,10 +26,11 @@ from entp_lab.studies import Study, at_least, descend, seeded
 from entp_lib.config import ModelConfig
 from entp_lib.model import parameter_count
 from entp_lib.tasks.base import seed_from
-from entp_lib.validation import one_of
+from entp_lib.validation import one_of, require
 from entp_papers.compact.positions import SCHEMES, PositionedTransformer, random_ids
 
 HINTS = string.ascii_lowercase
+MOST_DIGITS = 18  # of an operand, drawn as int64
 SYMBOLS = "0123456789+=$ " + HINTS
 ID_OF_BYTE = np.zeros(128, dtype=np.int64)
 ID_OF_BYTE[list(SYMBOLS.encode())] = range(len(SYMBOLS))
@@ -131,7 +132,9 @@ def addition_study(
     shortest = min(tested_digits, default=0)
     at_least(1, trained_digits=trained_digits, tested_digits=shortest, tested=tested)
     at_least(1, steps=steps, batch_size=batch_size)
-    longest = longest_text(format, max(*tested_digits, trained_digits))
+    most = max(*tested_digits, trained_digits)
+    require(most <= MOST_DIGITS, f"digits = {most}: at most {MOST_DIGITS} are drawn")
+    longest = longest_text(format, most)
     cfg = ModelConfig(architecture, n_layers, n_heads, width, len(SYMBOLS), longest)
     model = PositionedTransformer(cfg, positions, seed_from("positioned", seed))
     generator = np.random.default_rng(seed_from("sums", seed))

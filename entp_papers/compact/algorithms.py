@@ -12,7 +12,7 @@ import numpy as np
 from entp_lab.studies import Study, at_least
 from entp_lib.config import ModelConfig
 from entp_lib.tasks.base import seed_from
-from entp_lib.validation import one_of
+from entp_lib.validation import one_of, require
 from entp_papers.compact.addition import SYMBOLS, Texts, encode, learn_texts
 from entp_papers.compact.positions import SCHEMES, PositionedTransformer
 
@@ -77,11 +77,18 @@ def algorithm_study(
     Metrics and curves are those of ``addition_study``.
     """
     one_of("task", task, ALGORITHMS)
-    one_of("positions", positions, SCHEMES)
+    # the ids of other schemes are drawn, or follow from the digits of a sum
+    counted = [name for name, scheme in SCHEMES.items() if scheme.ids == "index"]
+    one_of("positions", positions, counted)
     at_least(1, trained=trained, tested=min(tested, default=0), texts=texts)
     at_least(1, steps=steps, batch_size=batch_size)
+    most = max(*tested, trained)
+    require(
+        task != "lego" or most <= len(VARIABLES),
+        f"size = {most}: lego has {len(VARIABLES)} names of variables",
+    )
     ask, solve = ALGORITHMS[task]
-    longest = 4 * max(tested) + 8
+    longest = 4 * most + 8
     cfg = ModelConfig(architecture, n_layers, n_heads, width, len(SYMBOLS), longest)
     model = PositionedTransformer(cfg, positions, seed_from("positioned", seed))
     generator = np.random.default_rng(seed_from(task, seed))

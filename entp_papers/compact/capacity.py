@@ -258,34 +258,40 @@ def law_or_cubic(sweep: Records) -> Observation:
 
 
 def heads(sweep: Records) -> Measurement:
-    """Measure log2 of the capacity ratio of four heads to two, by length.
+    """Measure log2 of the capacity ratio of four heads to two, by run: a mean over lengths.
 
     Capacities are interpolated to equal parameters.
     """
-    values = []
-    for _, part in table(sweep, "sweep").groupby("length"):
+
+    def ratio(part: pd.DataFrame) -> float:
         curves = [
-            part[part["n_heads"] == count].set_index("parameters")["best"].sort_index()
+            part[part["n_heads"] == count].set_index("parameters")["capacity"].sort_index()
             for count in (2, 4)
         ]
         # NaN, which is not below anything, where a tier lacks four heads
         low = np.max([curve.index.min() for curve in curves])
         high = np.min([curve.index.max() for curve in curves])
-        if low < high:
-            at = np.geomspace(low, high, 3)
-            of_two, of_four = (np.interp(at, curve.index, curve) for curve in curves)
-            values.append(np.log2(of_four / of_two).mean())
-    return measured("CT-heads", values, sweep)
+        if not low < high:
+            return np.nan
+        at = np.geomspace(low, high, 3)
+        of_two, of_four = (np.interp(at, curve.index, curve) for curve in curves)
+        return np.log2(of_four / of_two).mean()
+
+    columns = ["n_heads", "parameters", "capacity"]
+    ratios = capacities(sweep, "sweep").groupby(["run", "length"])[columns].apply(ratio)
+    return measured("CT-heads", ratios.groupby("run").mean().dropna(), sweep)
 
 
 def economy(sweep: Records) -> Measurement:
     """Measure log2 of the widest model's sequences per trained weight over the narrowest's.
 
-    There is a value for each length and number of heads.
+    There is a value for each run, a mean over lengths and numbers of heads.
     """
-    rows = table(sweep, "sweep")
-    wide = rows.pivot(index="width", columns=["length", "n_heads"], values="memories_per_parameter")
-    return measured("CT-economy", np.log2(wide.iloc[-1] / wide.iloc[0]), sweep)
+    rows = capacities(sweep, "sweep")
+    rows["economy"] = np.log2(rows["capacity"] / rows["parameters"])
+    wide = rows.pivot(index=["run", "length", "n_heads"], columns="width", values="economy")
+    gains = wide.iloc[:, -1] - wide.iloc[:, 0]
+    return measured("CT-economy", gains.groupby("run").mean(), sweep)
 
 
 def negative_binomial(records: Records) -> Observation:
@@ -369,7 +375,12 @@ CAPACITY = Experiment(
 def capacities(records: Records, part: str) -> pd.DataFrame:
     """Return a row per study of a part and run: labels, ``run``, and the sequences recalled."""
     rows = [
-        {**record.labels, "run": run, "capacity": capacity}
+        {
+            **record.labels,
+            "run": run,
+            "capacity": capacity,
+            "parameters": record.metrics["parameters"],
+        }
         for record in select(records, part=part)
         for run, capacity in enumerate(record.metrics["capacity"])
     ]

@@ -126,11 +126,13 @@ def real(name: str) -> Graph:
 def pairs(graph: Graph, size: int, seed: int = 0) -> np.ndarray:
     """Draw ``size`` triplets (P, 3) with different (concept, relation) (§2.2.2).
 
-    Of several targets one is drawn. A smaller set is the first part of a larger one.
+    ConfigError if there are fewer. Of several targets one is drawn. A smaller set is the first part
+    of a larger one.
     """
     generator = np.random.default_rng(seed)
     shuffled = graph.triplets[generator.permutation(len(graph.triplets))]
     _, first = np.unique(shuffled[:, :2], axis=0, return_index=True)
+    require(size <= len(first), f"size = {size}: the graph has {len(first)} pairs")
     return shuffled[generator.permutation(first)[:size]]
 
 

@@ -28,6 +28,7 @@ from entp_lab.studies import Study, descend, largest, seeded
 from entp_lib.config import ModelConfig
 from entp_lib.model import Block, Transformer, build_model, parameter_count
 from entp_lib.tasks.base import generator_for, seed_from
+from entp_lib.validation import one_of
 from entp_papers.compact import graph
 
 # Between the two maps of a feed-forward layer; softmax runs over the features, RReLU draws its
@@ -59,6 +60,7 @@ class TripletModel(nn.Module):
         activation: str = "relu",
     ):
         super().__init__()
+        one_of("wiring", wiring, ("published", "described", "concept"))
         self.wiring = wiring
         self.n_concepts = n_concepts
         self.embedding = nn.Embedding(n_concepts + n_relations, width)

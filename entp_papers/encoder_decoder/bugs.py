@@ -473,6 +473,8 @@ def bugs_study() -> Study:
     for name, printed, words, faulty, right, check in BUGS:
         failed, as_printed = finding(check, faulty)
         passed, corrected = finding(check, right)
+        if not passed:
+            raise ArithmeticError(f"{name}, corrected: {corrected}")
         rows.append(
             {
                 "bug": name,
@@ -480,7 +482,7 @@ def bugs_study() -> Study:
                 "check": words,
                 "as_printed": as_printed,
                 "corrected": corrected,
-                "told_apart": passed and not failed,
+                "told_apart": not failed,
             }
         )
     attentions = {

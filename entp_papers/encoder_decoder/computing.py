@@ -7,10 +7,12 @@ Letters: B batch, T tokens, H heads, K head width, V vocabulary.
 
 import itertools
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -131,7 +133,7 @@ def losses_study(seeds: int) -> Study:
     Rows: name and difference. Metrics: the error of a loss whose labels were shifted twice, as
     happens if a dataset has shifted them already.
     """
-    apart = {}
+    differences = defaultdict(list)
     twice = []
     for seed in range(seeds):
         decoder = model_of("decoder", seed=seed)
@@ -143,13 +145,15 @@ def losses_study(seeds: int) -> Study:
         found["ENTP's of a decoder: causal"] = float(entp_loss(decoder, labels_BT) - causal)
         found["ENTP: prefix by prefix"] = entp_difference(encoder, labels_BT)
         found["masked: token by token"] = masked_difference(encoder, labels_BT, seed)
-        apart = {name: max(apart.get(name, 0.0), abs(value)) for name, value in found.items()}
+        for name, value in found.items():
+            differences[name].append(value)
         shifted = causal_loss(logits_BTV[:, :-1], labels_BT[:, 1:])
         twice.append(abs(float(shifted - causal)))
     try:
         refused = float(causal_loss(logits_BTV, torch.full_like(labels_BT, IGNORED)))
     except ConfigError as error:
         refused = str(error)
+    apart = {name: largest(np.array(values)) for name, values in differences.items()}
     metrics = {"shifted_twice": min(twice), "all_ignored": refused, "largest": max(apart.values())}
     return metrics, table("loss apart", list(apart.items()))
 

@@ -28,7 +28,7 @@ from entp_lib.model import Transformer, build_model
 from entp_lib.tasks import Text
 from entp_lib.tasks.base import draw_on_side, generator_for, seed_from
 from entp_lib.training import learning_rate, make_optimizer
-from entp_lib.validation import from_dict
+from entp_lib.validation import from_dict, one_of, require
 from entp_papers.encoder_decoder.parts import (
     Masking,
     full_states,
@@ -235,6 +235,7 @@ def misprinted(window_BT: Tensor, *seed: int | str) -> Labelled:
     place_B = torch.randint(length, (rows,), generator=generator)
     before_B = window_BT[torch.arange(rows), place_B]
     all_N = window_BT.flatten()
+    require(len(all_N.unique()) > 1, "the texts have one token alone: no other can be a misprint")
     other_B = draw_on_side(  # tokens as often as they occur
         lambda count: all_N[torch.randint(len(all_N), (count,), generator=generator)],
         rows,
@@ -333,6 +334,7 @@ def objective_study(setting: Json, train_config: Json, model_seed: int, data_see
     loss by length of the prefix.
     """
     chosen = ObjectiveConfig(**setting)
+    one_of("objective", chosen.objective, ("causal", "entp", "masked"))
     schedule = from_dict(TrainConfig, train_config, "train_config.")
     model, curves, spent = train(chosen, schedule, model_seed, data_seed)
     task = chosen.task

@@ -22,12 +22,12 @@ from torch.nn.utils import parametrize
 
 from entp_lab import resume as resuming
 from entp_lab.configs import Json
-from entp_lab.studies import Study, columns, descend
+from entp_lab.studies import Study, at_least, columns, descend
 from entp_lib.config import TrainConfig
 from entp_lib.model import Block, build_model, parameter_count
 from entp_lib.tasks.base import generator_for, seed_from
 from entp_lib.training import learning_rate, make_optimizer
-from entp_lib.validation import from_dict
+from entp_lib.validation import from_dict, one_of
 from entp_papers.encoder_decoder.objectives import (
     TUNING_RATE,
     ObjectiveConfig,
@@ -72,7 +72,7 @@ def draw_pairs(
     window_BW: Tensor, objective: str, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Draw pairs of halves (B, W), half of them wrong, and their labels (B,): 1 for wrong."""
-    half = window_BW.shape[1] // 2
+    half = (window_BW.shape[1] - 1) // 2
     first = window_BW[:, :half]
     second = window_BW[:, half : 2 * half]
     wrong_B = torch.randint(2, (len(window_BW),), generator=generator)
@@ -134,6 +134,8 @@ def pretraining_study(setting: Json, train_config: Json, seed: int) -> Study:
     """
     chosen = ObjectiveConfig(**setting)
     schedule = from_dict(TrainConfig, train_config, "train_config.")
+    one_of("objective", chosen.objective, ("nsp", "sop", "rtd"))
+    at_least(2, batch_size=schedule.batch_size, tested=chosen.tested)
     learner = Pretraining(chosen, seed).train()
     optimizer = make_optimizer(learner, schedule)
     curves = {"loss": []}

@@ -149,12 +149,14 @@ def measure(name: str, records: Records) -> Findings:
 
 def experiment(name: str, title: str, notebook: str) -> Experiment:
     """Make an experiment of ``COMPARISONS``."""
+    source = COMPARISONS[name][0].source
     return closed(
         name,
         f"{title} by decoders with ENTP's multiply-adds",
         notebook,
         partial(measure, name),
-        paper_runs_of=COMPARISONS[name][0].source.name,
+        paper_runs_of=source.name,
+        still_improving_note=source.still_improving_note,
     )
 
 

@@ -5,7 +5,8 @@ The learning rate is constant after the warm-up, so that every point of a curve 
 that many steps. Trial runs of each model and rate (random seed 100) choose the rates of the five
 pairs, by a rule written beforehand (docs/journal/deciding_runs.md). The decoder's rate is chosen at
 the end of a run with ENTP's multiply-adds. After as many steps as ENTP's, the same trial may choose
-another rate; decoders with that rate give a separate comparison at equal steps.
+another rate; for text and linear functions, decoders with that rate give a separate comparison at
+equal steps.
 """
 
 import math
@@ -102,7 +103,8 @@ def compared(records: Records, metric: str = "loss", **decoder: Any) -> pd.DataF
             "equal multiply-adds": sign * (equal_compute - score),
             "ENTP's end": score,
         }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    columns = [*SHOWN, "reached", "ENTP's end"]
+    return pd.DataFrame(list(rows.values()), list(rows), columns)
 
 
 SHOWN = {
@@ -150,8 +152,12 @@ class Measure:
             return
         pairs = with_entp(records, table, late)
         unit = task_of(pairs[0]).normaliser if self.normalised else 1.0
+        early = sum(~table["reached"])
+        cut = {"cut": early > 0}
+        if early:
+            cut["remark"] = f"{early} of {len(table)} decoders end before they have it"
         for name, column in (("speed", "steps"), ("cost", "multiply-adds")):
-            yield measured(f"{self.claim}-{name}", table[column].map(math.log), pairs)
+            yield measured(f"{self.claim}-{name}", table[column].map(math.log), pairs, **cut)
         leads = [("steps", "equal steps", late), ("operations", "equal multiply-adds", late)]
         if self.early:
             leads.append(("equal", "equal steps", DECODERS | self.early))

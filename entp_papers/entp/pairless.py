@@ -189,6 +189,8 @@ def task_of(task: str, params: Json) -> Task:
         task in DECIDES, f"task = {task!r}: has no pairless bound; {', '.join(DECIDES)} have one"
     )
     built = build_task(task, params)
+    for name in ("ascending", "either_way"):
+        require(not getattr(built, name, False), f"{name} = True: has no pairless bound")
     return build_task(task, {name: getattr(built, name) for name in DECIDES[task]})
 
 

@@ -72,6 +72,7 @@ class FleqProgram:
 def square(value: Tensor | float, d: int) -> Tensor:
     """Pad a number, a vector (a column) or a matrix to (d, d) with 0."""
     x = torch.column_stack([torch.as_tensor(value, dtype=torch.float64)])
+    require(max(x.shape) <= d, f"an item of shape {tuple(x.shape)}: d = {d}")
     return torch.nn.functional.pad(x, (0, d - x.shape[1], 0, d - x.shape[0]))
 
 
@@ -80,14 +81,16 @@ def fleq(
 ) -> FleqProgram:
     """Parse a program; items that it writes and that are not given begin as 0.
 
-    Raises ConfigError for a line that is neither a call nor a branch nor both, and for a name that
-    is no label, function or item.
+    A flag is a whole number (Theorem 2). Raises ConfigError for a line that is neither a call nor a
+    branch nor both, a label that is there already, an item larger than ``d``, and a name that is no
+    label, function or item.
     """
     labels = {}
     statements = []
     for line in text.splitlines():
         line = line.split("#")[0].strip()
         while match := LABEL.match(line):
+            require(match[1] not in {*labels, "halt"}, f"label {match[1]!r}: is there already")
             labels[match[1]] = len(statements)
             line = line[match.end() :]
         if line:
@@ -180,8 +183,8 @@ def run(
 ) -> FleqRun:
     """Run on the machine's sparse form until it halts.
 
-    If it does not halt within ``MOST_STEPS``, or a value is not finite, raise ConfigError or,
-    without ``must_halt``, return the run so far.
+    If it does not halt within ``MOST_STEPS``, or a value is not below ``BOUND``, raise ConfigError;
+    without ``must_halt``, return the run so far, which ends where a value is not finite.
     """
     machine = machine or program.machine()
     stack = machine.sparse()
@@ -190,11 +193,16 @@ def run(
     lines = [0]
     while lines[-1] != program.last:
         x = stack(x)
-        if len(lines) > MOST_STEPS or not x.isfinite().all():
-            require(not must_halt, f"after {len(lines)} steps no halt, or values beyond {BOUND:g}")
+        held = machine.memory(x)[0]
+        ends = len(lines) > MOST_STEPS or not x.isfinite().all()
+        require(
+            not must_halt or not (ends or largest(held) >= BOUND),
+            f"after {len(lines)} steps no halt, or values beyond {BOUND:g}",
+        )
+        if ends:
             break
         lines.append(min(int(machine.counters(x)), program.last))
-        seen.append(dict(zip(program.items, machine.memory(x)[0], strict=False)))
+        seen.append(dict(zip(program.items, held, strict=False)))
     return FleqRun(seen, lines)
 
 

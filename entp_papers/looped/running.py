@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from entp_lab.studies import largest
 from entp_lib.validation import ConfigError, require
 from entp_papers.looped.circuits import to_signed, wrap
 from entp_papers.looped.subleq import MINUS_ONE, Program, SubleqMachine, states
@@ -161,7 +162,7 @@ def compare(
         if exact:
             difference = (x - machine.encode(memories[:, t], code, lines[:, t])).abs().amax((1, 2))
             agreed[:, t - 1] = difference == 0
-            deviation = max(deviation, float(difference.max()))
+            deviation = max(deviation, largest(difference))
         else:
             agreed[:, t - 1] = (machine.words(x) == memories[:, t]).all(1) & (
                 machine.counters(x) == lines[:, t]

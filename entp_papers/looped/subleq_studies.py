@@ -12,6 +12,7 @@ from torch import Tensor
 
 from entp_lab.configs import Json
 from entp_lab.studies import Study, columns, gaussians, largest, seeded
+from entp_lib.validation import require
 from entp_papers.looped import circuits, programs
 from entp_papers.looped.assembler import assemble
 from entp_papers.looped.circuits import pointer_bits, temperature, to_bits, to_unsigned
@@ -102,7 +103,10 @@ def library_study(
     library = named_programs(count3_length)
     for name in only or library:
         made = library[name]
-        steps = max(len(interpret(p, 10_000).lines) for p in made) - 1
+        runs = [interpret(p, 10_000) for p in made]
+        for p, found in zip(made, runs, strict=True):
+            require(found.lines[-1] == p.last, f"{name}: no halt within 10,000 steps")
+        steps = max(len(found.lines) for found in runs) - 1
         shape = Shape(*map(max, zip(*(p.shape for p in made), strict=True)))
         for kind in precisions:
             found = compare(SubleqMachine(shape, PRECISIONS[kind]), made, steps + 3)

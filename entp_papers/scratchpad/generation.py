@@ -171,8 +171,9 @@ class Doubled(Cached):
 class Naive(Cached):
     """One cache that keeps the last state's keys and values as they were read.
 
-    They come from attending to a state that the next one must not see. Positions, also those that
-    ALiBi compares, are those of the trimmed text, so that only the content is wrong.
+    They come from attending to a state that the next one must not see. The distances that ALiBi
+    takes are those of the trimmed text; learned and rotary positions stay those at which a token
+    was read.
     """
 
     def read(self, token: int) -> None:
@@ -219,7 +220,8 @@ def write(
     """Write a scratchpad token by token, greedily unless ``choose`` picks from logits (V,).
 
     ``way``: one of ``READERS``. Writing stops at the end token, and where a state, or the number of
-    states, reaches its limit without a delimiter or an end. ``given``: the first states.
+    states, reaches its limit without a delimiter or an end, or the whole text the model's context.
+    ``given``: the first states.
     ConfigError as in ``Reader``.
     """
     reader = READERS[way](model, question, given)
@@ -229,9 +231,13 @@ def write(
         logits.append(reader.logits())
         token = int(choose(logits[-1]))
         tokens.append(token)
-        if stopped := why_stopped(token, reader.segments, limits):
+        stopped = why_stopped(token, reader.segments, limits)
+        length = len(reader.memory) + sum(map(len, reader.segments))
+        if stopped or length >= model.cfg.max_length:
             states = contents(reader.segments)
-            return Written(states, stopped, reader.forwards, tokens, torch.stack(logits))
+            return Written(
+                states, stopped or TOO_LONG, reader.forwards, tokens, torch.stack(logits)
+            )
         reader.append(token)
 
 

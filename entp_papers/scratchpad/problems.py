@@ -129,7 +129,7 @@ class SpacedAddition(Problem):
     register. For a missing digit, the slot is -1 in the first operand and that of + in the second,
     and the digit is _. The sum has one digit more than the longer operand.
 
-        _7+_5=$xy:[01]7[04]5c1r2$x#[-1]_[02]_c0r12$.
+        _7+_5=$xyz:[01]7[04]5c1r2$xy#[-1]_[02]_c0r12$x.
 
     The public code ends one state earlier if no carry is left, as in 74 of 180 texts that were
     compared.

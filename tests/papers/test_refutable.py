@@ -62,6 +62,7 @@ CHANGES = {
     "encoder_decoder": [
         ("parity", "largest_difference", 1e-3, "ED-layers"),
         ("masking", "special_selected", 1, "ED-mlm"),
+        ("masking", "special_drawn", 1, "ED-mlm"),
         ("losses", "largest", 1e-3, "ED-causal-loss"),
         ("bugs", "influence/corrected", [[1, 0], [1, 1]], "ED-triangle"),
         ("bugs", "told_apart", {B6: False}, "ED-cache"),

@@ -106,9 +106,7 @@ def measure(records: Records) -> Findings:
     if records[0].config.task_params.get("view") == "windows":
         table = chosen(scores(records), BEST_ANSWERS)
         values = paired(table, "token_error", *TWINS)
-        sides = levels(table, "token_error", TWINS, **SCALE)
-        why = unlearned(records)
-        yield measured("F6-characters", values, used, levels=sides, excluded_because=why)
+        yield measured("F6-characters", values, used, excluded_because=unlearned(records))
 
 
 # The longer decoder is evaluated every 170 of its 34,000 steps; evaluations every 680 steps would

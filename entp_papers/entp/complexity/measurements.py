@@ -180,7 +180,7 @@ def measure(
         ("decoder_pass", shapes.decoder_pass, sequence_lengths),
     ):
         curves[f"{name}_operations"] = [counted(make(n)) for n in at]
-    short = [n for n in lengths if n <= STREAMED]
+    short = [n for n in lengths if n <= STREAMED] or [min(lengths)]
     errors, sizes = zip(*(streamed(n, width) for n in short), strict=True)
     curves |= {"streamed_length": short, "streamed_transient": list(sizes)}
     n = max(sequence_lengths)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from entp_lab.configs import Json
-from entp_lab.studies import Study, at_least, columns, gaussians, seeded
+from entp_lab.studies import Study, at_least, columns, gaussians, largest, seeded
 from entp_papers.entp.expressivity import attention, masking
 from entp_papers.entp.expressivity.attention import AttentionStack, Refutation, causal_model
 from entp_papers.entp.expressivity.imitation import DIRECTIONS, Candidate
@@ -32,7 +32,7 @@ MASKED = 1e6  # C of the exact mask: beyond it a hidden key's weight is 0 in fp6
 
 def relative(a: Tensor, b: Tensor) -> float:
     """Return the largest difference of ``a`` and ``b`` over 1 + the largest entry of ``b``."""
-    return float(((a - b).abs().max() / (1 + b.abs().max())).detach())
+    return largest(a, b) / (1 + largest(b))
 
 
 def equality_errors(seed: int) -> Json:

@@ -31,7 +31,7 @@ import torch
 from scipy.special import gammaincinv
 from torch import Generator, Tensor
 
-from entp_lab.studies import Study, gaussians, seeded
+from entp_lab.studies import Study, gaussians, largest, seeded
 
 WIDTH = 8  # of queries and keys before entries are appended
 RANGE = 1000  # binary exponents that a geometric mask may use on either side; float64 ends at 1023
@@ -89,7 +89,7 @@ def mask_error(basis: Basis, constant: float, seed: int = 0) -> float:
         longer_nn = torch.cat([q_nD, extra_q_nd], 1) @ torch.cat([k_nD, extra_k_nd], 1).T
         masked_nn = (q_nD @ k_nD.T).masked_fill(hidden(n), -torch.inf)
         error_nD = longer_nn.softmax(-1) @ v_nD - masked_nn.softmax(-1) @ v_nD
-        worst = max(worst, float(error_nD.abs().max()))
+        worst = max(worst, largest(error_nD))
     return worst
 
 

@@ -10,6 +10,8 @@ Letters: B batch, T tokens, P prefixes of a group, N scored positions, D width, 
 task.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -49,30 +51,32 @@ class Adapted(nn.Module):
         own_VD = body.get_input_embeddings().weight.detach()
         generator = seeded(seed)
         width = own_VD.shape[1]
+        states = getattr(body.config, "hidden_size", width)  # wider than embeddings in some
 
-        def drawn(std: float) -> Tensor:
+        def drawn(std: float, width: int) -> Tensor:
             return torch.randn(vocab_size, width, generator=generator).to(own_VD) * std
 
-        start_VD = drawn(float(own_VD[1:].std())) if tokens is None else own_VD[list(tokens)]
+        start_VD = drawn(float(own_VD[1:].std()), width) if tokens is None else own_VD[list(tokens)]
         self.read_in = nn.Embedding.from_pretrained(start_VD, freeze=False)
-        self.read_out = nn.Linear(width, vocab_size, bias=False).to(own_VD)
+        self.read_out = nn.Linear(states, vocab_size, bias=False).to(own_VD)
         with torch.no_grad():
-            self.read_out.weight.copy_(drawn(0.02) if output_VD is None else output_VD)
+            self.read_out.weight.copy_(drawn(0.02, states) if output_VD is None else output_VD)
         self.architecture = architecture
         self.body = body
         self.token_budget = 1024
         body.set_input_embeddings(nn.Embedding(1, width).to(own_VD).requires_grad_(False))
-        self.is_causal = not sees_the_future(body, width, lifted=False)
-        if architecture == "entp" and self.is_causal:
+        self.is_causal = not sees_the_future(body, width, lambda x_BTD: None)
+        causal = architecture == "decoder"
+        if causal != self.is_causal:
             try:
-                lifted = sees_the_future(body, width, lifted=True)
+                fits = sees_the_future(body, width, causal_mask if causal else no_mask) != causal
             except (ValueError, RuntimeError, TypeError, IndexError):
-                lifted = False
+                fits = False
             require(
-                lifted,
-                f"architecture = 'entp': the causal mask of a {body.config.model_type!r} cannot be "
-                "lifted (an explicit mask changes nothing, as in recurrent models); use one whose "
-                "layers attend, such as 'llama' or a BERT",
+                fits,
+                f"architecture = {architecture!r}: the attention of a {body.config.model_type!r} "
+                "cannot be made that (a mask changes nothing, or not all, as in recurrent models); "
+                "use one whose layers attend, such as 'llama' or a BERT",
             )
 
     def forward(
@@ -100,9 +104,7 @@ class Adapted(nn.Module):
 
     def at_end(self, x_PTD: Tensor) -> Tensor:
         """Return states (P, D) at the last token of prefixes of one length, with full attention."""
-        batch, tokens, _ = x_PTD.shape
-        lifted = x_PTD.new_zeros(batch, 1, tokens, tokens) if self.is_causal else None
-        return hidden(self.body, x_PTD, lifted)[:, -1]
+        return hidden(self.body, x_PTD, no_mask(x_PTD) if self.is_causal else None)[:, -1]
 
 
 def causal_mask(x_BTD: Tensor) -> Tensor:
@@ -110,6 +112,12 @@ def causal_mask(x_BTD: Tensor) -> Tensor:
     batch, tokens, _ = x_BTD.shape
     mask_TT = x_BTD.new_full((tokens, tokens), torch.finfo(x_BTD.dtype).min).triu(1)
     return mask_TT.expand(batch, 1, tokens, tokens)
+
+
+def no_mask(x_BTD: Tensor) -> Tensor:
+    """Return a mask (B, 1, T, T) that hides nothing, in place of a body's own."""
+    batch, tokens, _ = x_BTD.shape
+    return x_BTD.new_zeros(batch, 1, tokens, tokens)
 
 
 def hidden(body: nn.Module, x_BTD: Tensor, mask: Tensor | None) -> Tensor:
@@ -122,17 +130,18 @@ def hidden(body: nn.Module, x_BTD: Tensor, mask: Tensor | None) -> Tensor:
 
 
 @torch.no_grad()
-def sees_the_future(body: nn.Module, width: int, lifted: bool) -> bool:
-    """Return whether the first token's output depends on the last token.
+def sees_the_future(body: nn.Module, width: int, mask: Callable[[Tensor], Tensor | None]) -> bool:
+    """Return whether the first token's output depends on later tokens.
 
-    The mask is the body's own or, if ``lifted``, one of zeros.
+    ``mask``: from embeddings to the mask, or None for the body's own. Dropout is off.
     """
-    generator = seeded(0)
-    x_BTD = torch.randn(1, 4, width, generator=generator).to(next(body.parameters()))
-    y_BTD = x_BTD.clone()
-    y_BTD[:, -1] = torch.randn(width, generator=generator).to(x_BTD)
-    mask = x_BTD.new_zeros(1, 1, 4, 4) if lifted else None
-    return not torch.equal(hidden(body, x_BTD, mask)[:, 0], hidden(body, y_BTD, mask)[:, 0])
+    before = body.training
+    body.eval()
+    x_BTD = torch.randn(2, 4, width, generator=seeded(0)).to(next(body.parameters()))
+    x_BTD[1, 0] = x_BTD[0, 0]
+    one_D, other_D = (hidden(body, row[None], mask(row[None]))[0, 0] for row in x_BTD)
+    body.train(before)
+    return not torch.equal(one_D, other_D)
 
 
 def symbol_tokens(tokenizer, symbols: int) -> list[int]:

@@ -73,7 +73,7 @@ def read_answer(text: str, length: int) -> list[int] | None:
     found = re.match(r"\s*(\[[^\[\]]*\])", text)
     try:
         numbers = ast.literal_eval(found[1]) if found else []
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
     return numbers if len(numbers) == length and all(type(x) is int for x in numbers) else None
 
@@ -150,6 +150,11 @@ class PromptTask(Task):
         digits = [self.ids(str(n)) for n in range(10)]
         require(
             all(len(x) == 1 for x in digits), "the tokenizer makes more than one token of a digit"
+        )
+        listed = self.ids(as_list(range(10)))
+        require(
+            all(listed.count(x[0]) == 1 for x in digits),
+            "the tokenizer has other tokens for the numbers of a list than for digits",
         )
 
     def ids(self, text: str) -> list[int]:

@@ -248,6 +248,9 @@ def without_dropout(body):
     for module in body.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    if hasattr(body, "pooler"):
+        for name, value in vars(module).items():  # some give numbers to a function
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+    if body.config.model_type in ("bert", "roberta"):
         body.pooler = None
     return body

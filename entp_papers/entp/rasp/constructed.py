@@ -24,7 +24,7 @@ from entp_lib.arguments import check_inputs
 from entp_lib.config import ModelConfig
 from entp_lib.model import Attention, Block, Transformer
 from entp_lib.tasks.counting import next_symbols
-from entp_lib.validation import require
+from entp_lib.validation import one_of, require
 
 WIDTH = 32
 HEADS = 2
@@ -281,17 +281,19 @@ class LayerTrace(NamedTuple):
 
 @torch.no_grad()
 def run_by_layer(model: Transformer, tokens_T: Tensor) -> list[LayerTrace]:
-    """Run every layer of a model on one whole sequence; a decoder under a causal mask.
+    """Run every layer of a model on one whole sequence; causal layers under a causal mask.
 
     A decoder's attention on a prefix is the upper left part of its attention on the sequence;
-    ENTP's is different.
+    ENTP's is different. ConfigError for positions that attention itself takes.
     """
-    check_inputs(model.cfg, tokens_T[None], None, None)
+    cfg = model.cfg
+    check_inputs(cfg, tokens_T[None], None, None)
+    one_of("positions", cfg.positions, ("learned", "none"))
     x = model.embed(tokens_T[None])
-    causal = not model.cfg.recomputed_layers
     found = []
     hidden = torch.ones(len(tokens_T), len(tokens_T), dtype=torch.bool).triu(1)
-    for block in model.blocks:
+    for number, block in enumerate(model.blocks):
+        causal = number < cfg.n_layers - cfg.recomputed_layers
         q, k, _ = block.attention.project(block.ln_1(x))
         scores = (q @ k.transpose(-1, -2))[0] / q.shape[-1] ** 0.5
         weights = (scores.masked_fill(hidden, -torch.inf) if causal else scores).softmax(-1)

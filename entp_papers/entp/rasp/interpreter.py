@@ -22,6 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy import ndarray
 
+from entp_lib.validation import one_of
+
 Predicate = Callable[[int, int], bool | int]
 
 
@@ -116,6 +118,7 @@ def aggr(
 
     A mean is truncated toward zero, not rounded down: -7 and 0 give -3.
     """
+    one_of("reduction", reduction, ("mean", "max", "min"))
     v = np.asarray(v, dtype=np.int64)
     if reduction == "min":
         return -aggr(attention, -v, -default, "max")

@@ -4,6 +4,7 @@ checkpoint is used.
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import sys
@@ -144,6 +145,15 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
         "entp_lab.runs.STUDIES", SimpleNamespace(named=lambda name: study, places={})
     )
     with stopping.handled(), pytest.raises(stopping.Terminated):
+        computed(StudyConfig("test", "smoke", "costs", {}), store)
+    assert store.all("test") == []
+
+
+@pytest.mark.parametrize("curves", [{"error": [0.0, math.nan]}, {"error": [{"of x": math.nan}]}])
+def test_a_study_that_gives_nan_has_no_record(store, monkeypatch, curves):
+    fake = SimpleNamespace(named=lambda name: lambda: ({}, curves), places={})
+    monkeypatch.setattr("entp_lab.runs.STUDIES", fake)
+    with pytest.raises(ArithmeticError, match="costs: error is not a number"):
         computed(StudyConfig("test", "smoke", "costs", {}), store)
     assert store.all("test") == []
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import seeded
+from mistakes import named
 
 from entp_lib.config import ModelConfig
 from entp_papers.compact import graph, graph_studies
@@ -32,6 +33,12 @@ def test_wirings_see_the_relation_or_the_other_rows(wiring, n_layers, relation, 
     assert gradient > 1e-3 if relation else gradient == 0.0
     change = graph_studies.change_by_batch_mates(model, pairs)
     assert change > 1e-3 if mates else change < 1e-5
+
+
+test_mistakes_are_named = named(
+    (lambda: graph_studies.TripletModel(5, 2, wiring="Published"), "wiring = 'Published'"),
+    (lambda: graph.pairs(graph.Graph(np.zeros((3, 3), int), 5, 2), 2), "the graph has 1 pairs"),
+)
 
 
 def test_walk_models_differ_in_the_activation_alone():

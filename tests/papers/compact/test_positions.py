@@ -28,7 +28,10 @@ test_mistakes_are_named = named(
         lambda: addition_study("t5", "padded", "entp", trained_digits=0),
         "trained_digits = 0: must be",
     ),
+    (lambda: addition_study("t5", "padded", "entp", tested_digits=[20]), "digits = 20: at most"),
     (lambda: algorithm_study("foo", "entp", "t5", 2, [2]), "task = 'foo': must be one of"),
+    (lambda: algorithm_study("parity", "entp", "coupled", 2, [2]), "positions = 'coupled': must"),
+    (lambda: algorithm_study("lego", "entp", "t5", 2, [14]), "size = 14: lego has 13"),
     (
         lambda: algorithm_study("sorting", "entp", "t5", 2, [2], batch_size=0),
         "batch_size = 0: must be",

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import seeded, spread
+from mistakes import named
 
 from entp_lib.config import TrainConfig
 from entp_lib.model import build_model
@@ -17,10 +18,17 @@ from entp_papers.encoder_decoder.objectives import (
     middle_losses,
     misprinted,
     next_token_losses,
+    objective_study,
     train,
 )
 from entp_papers.encoder_decoder.parts import full_states
-from entp_papers.encoder_decoder.pretraining import FROZEN, WAYS, draw_pairs, prepared
+from entp_papers.encoder_decoder.pretraining import (
+    FROZEN,
+    WAYS,
+    draw_pairs,
+    prepared,
+    pretraining_study,
+)
 
 pytestmark = pytest.mark.usefixtures("results")  # where the text is encoded
 OBJECTIVES = ("masked", "causal", "entp")
@@ -34,6 +42,14 @@ SMALL = dict(
     tested=8,
     curve_windows=4,
     candidates=2,
+)
+
+
+STEPS = dict(steps=2, eval_every=2)
+test_mistakes_are_named = named(
+    (lambda: objective_study(SMALL | dict(objective="rtd"), STEPS, 0, 0), "objective = 'rtd'"),
+    (lambda: pretraining_study(SMALL | dict(objective="causal"), STEPS, 0), "objective = 'causal'"),
+    (lambda: misprinted(torch.zeros(4, 9, dtype=torch.long)), "one token alone"),
 )
 
 
@@ -121,17 +137,18 @@ def test_misprints_of_a_plain_text_can_be_learned():
 
 @pytest.mark.parametrize("objective", ["nsp", "sop"])
 def test_wrong_pairs_are_exchanged_or_of_two_windows(objective):
-    window_BW = torch.arange(400).view(50, 8)
+    window_BW = torch.arange(450).view(50, 9)
     pairs, wrong_B = draw_pairs(window_BW, objective, seeded(0))
     halves = pairs.view(50, 2, 4)
-    assert torch.equal((pairs == window_BW).all(1), wrong_B == 0)
+    first_BW = window_BW[:, :8]
+    assert torch.equal((pairs == first_BW).all(1), wrong_B == 0)
     assert 0 < wrong_B.sum() < 50
     wrong = halves[wrong_B == 1]
     if objective == "sop":
-        assert torch.equal(wrong.flip(1).flatten(1), window_BW[wrong_B == 1])
+        assert torch.equal(wrong.flip(1).flatten(1), first_BW[wrong_B == 1])
     else:
-        assert (wrong[:, 0] // 8 != wrong[:, 1] // 8).all()
-        assert (wrong[:, 1, 0] % 8 == 4).all()
+        assert (wrong[:, 0] // 9 != wrong[:, 1] // 9).all()
+        assert (wrong[:, 1, 0] % 9 == 4).all()
 
 
 @torch.no_grad()

@@ -27,6 +27,7 @@ from entp_papers.entp.rasp.constructed_decoder import (
 )
 
 MODEL = constructed_count3(12, 40)
+X = torch.randint(40, (6, 12), generator=seeded(1))
 
 
 @settings(max_examples=60)
@@ -64,6 +65,20 @@ def test_a_causal_mask_breaks_it():
     assert wrong > asked / 2
 
 
+def small(architecture, **fields):
+    return build_model(ModelConfig(architecture, 3, 2, 16, 40, 12, **fields))
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "entp", "hybrid"])
+def test_the_last_layer_has_the_models_answer(architecture):
+    model = small(architecture)
+    for p in model.parameters():
+        p.data.mul_(6)
+    last_D = run_by_layer(model, X[0])[-1].state_TD[-1]
+    logits_NV = model(X[:1], torch.arange(12)[None] == 11)
+    torch.testing.assert_close(model.head(model.ln_f(last_D))[None], logits_NV)
+
+
 LONG = torch.zeros(1, 13, dtype=torch.long)
 
 test_mistakes_are_named = named(
@@ -71,6 +86,7 @@ test_mistakes_are_named = named(
     (lambda: constructed_count3(4, -1), "max_value = "),
     (lambda: MODEL(LONG, everywhere(LONG)), "13 tokens"),
     (lambda: run_by_layer(MODEL, torch.tensor([41])), "token id 41"),
+    (lambda: run_by_layer(small("entp", positions="rotary"), X[0]), "positions = 'rotary'"),
     (lambda: count3_decoder(replace(CFG, width=175)), "width = .*at least 176"),
     (lambda: count3_decoder(replace(CFG, n_layers=2)), "n_layers = .*at least 3"),
     (lambda: count3_decoder(replace(CFG, vocab_size=11)), "vocab_size = .*at least 12"),
@@ -83,7 +99,6 @@ test_mistakes_are_named = named(
 
 CFG = smallest_decoder(40, 12)
 DECODER = count3_decoder(CFG)
-X = torch.randint(40, (6, 12), generator=seeded(1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from entp_lab.claims import EQUAL, OPEN, judged_by_rule
 from entp_lab.frames import select
 from entp_lab.runs import run as compute
 from entp_papers.entp.own_rates import (
@@ -45,6 +46,16 @@ def test_a_decoder_that_does_not_come_so_far_counts_with_its_last_step(course, e
     row = compared([entp, course("operations", [0.9] * 8)]).loc[0]
     assert row["steps"] == 80 / 40
     assert not row["reached"]
+
+
+def test_that_a_decoder_came_too_short_is_no_equality(course, entp):
+    runs = [entp, course("operations", [0.9] * 8)]
+    found = {each.claim: each for each in Measure("own")(runs)}
+    assert found["own-cost"].cut and not found["own-steps"].cut
+    claim = dict(kind="question", rule="", positive="", negative="", low=-0.1, high=0.1, margin=0.2)
+    assert judged_by_rule(claim, found["own-cost"]) == OPEN
+    assert judged_by_rule(claim, replace(found["own-cost"], values=[0] * 5)) == OPEN
+    assert judged_by_rule(claim, replace(found["own-cost"], values=[0] * 5, cut=False)) == EQUAL
 
 
 def test_equal_curves_take_equal_steps(course):

@@ -59,6 +59,7 @@ test_mistakes_are_named = named(
     (lambda: programs.generate_chain_of_thought([3, programs.EOS]), r"x\[1\] = "),
     (lambda: programs.count3_chain_of_thought([programs.EOS, 3]), r"x\[0\] = "),
     (lambda: programs.match3_decoder([1], 0), "modulus = 0"),
+    (lambda: rasp.aggr(rasp.np.ones((2, 2)), [1, 2], reduction="sum"), "reduction = 'sum'"),
 )
 
 

@@ -61,6 +61,13 @@ def test_writing_stops(tokens, stopped, states):
     assert states is None or found.states == states
 
 
+@pytest.mark.parametrize("way", ["trimmed", "masked"])
+def test_writing_stops_at_the_models_context(way):
+    model = random_model("decoder", "learned", 0, max_length=9)
+    found = write(model, (4, 5), way, (99, 99), lambda _: 6)
+    assert (found.stopped, found.states) == (TOO_LONG, ((6,) * 6,))
+
+
 def test_given_states_are_read_before_anything_is_written():
     model = random_model("decoder", "learned", 4)
     together = write_many(model, [Example((), ((3, 4),), given=1)], True, (4, 3))

@@ -26,7 +26,12 @@ SHAPE = dict(
     intermediate_size=32,
     max_position_embeddings=34,
 )
-OWN = {"distilbert": dict(hidden_dim=32), "llama": dict(num_key_value_heads=1)}
+OWN = {
+    "distilbert": dict(hidden_dim=32),
+    "electra": dict(embedding_size=8),
+    "opt": dict(word_embed_proj_dim=16),
+    "llama": dict(num_key_value_heads=1),
+}
 
 
 def body_of(kind):
@@ -124,8 +129,19 @@ def test_a_kept_mask_is_the_models_own(kind):
     assert_close(model(inputs_BT, scored_BT), model.read_out(own))
 
 
+def test_embeddings_may_be_narrower_than_states():
+    inputs_BT, scored_BT = some_data(2, 4)
+    assert adapted("electra")(inputs_BT, scored_BT).shape == (scored_BT.sum(), SYMBOLS)
+
+
+def test_no_dropout_is_left_that_a_layer_hands_on_as_a_number():
+    layers = body_of("opt").decoder.layers
+    assert {layer.dropout for layer in layers} == {0.0}
+
+
 test_mistakes_are_named = named(
-    (lambda: adapted("mamba"), "mask of a 'mamba'"),
+    (lambda: adapted("mamba"), "attention of a 'mamba'"),
+    (lambda: adapted("fnet", "decoder"), "attention of a 'fnet'"),
     (lambda: symbol_tokens(tiny_tokenizer(), 12), "symbols = 12.*splits 10"),
     (lambda: adapted("bert", "encoder"), "architecture = "),
     (lambda: adapted("bert", tokens=[1, 2]), "tokens: 7"),

@@ -49,6 +49,7 @@ def test_the_code_in_the_prompt_computes_the_task(order, function):
         ("[1, 2, 3", None),
         ("[1, 2, x]", None),
         ("[1, True, 3]", None),
+        ("[{{1}}, 2, 3]", None),
         ("the answer is [1, 2, 3]", None),
         ("", None),
     ],
