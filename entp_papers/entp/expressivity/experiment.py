@@ -124,7 +124,7 @@ def last_exponent(record: Record, kind: str) -> float:
 
 EXPRESSIVITY = Experiment(
     "expressivity",
-    1,
+    2,
     "Expressive power of encoders and decoders",
     "01_expressivity",
     plan,

@@ -68,6 +68,7 @@ def test_encoders_are_refuted(width, layers, mlp, kind, seed, scale):
     assert refutation.guaranteed == pytest.approx(expected)
     assert refutation.case.startswith("p1 = p2") == (kind != "apart")
     assert (len(refutation.inputs_TD) == 3) == (kind != "apart")
+    assert largest(encoder.encode(refutation.inputs_TD)) > 0  # by its weights, not for want of bias
 
 
 @given(**models)
