@@ -153,11 +153,10 @@ class Measure:
         pairs = with_entp(records, table, late)
         unit = task_of(pairs[0]).normaliser if self.normalised else 1.0
         early = sum(~table["reached"])
-        cut = {"cut": early > 0}
-        if early:
-            cut["remark"] = f"{early} of {len(table)} decoders end before they have it"
+        remark = f"{early} of {len(table)} decoders end before they have it" if early else ""
         for name, column in (("speed", "steps"), ("cost", "multiply-adds")):
-            yield measured(f"{self.claim}-{name}", table[column].map(math.log), pairs, **cut)
+            values = table[column].map(math.log)
+            yield measured(f"{self.claim}-{name}", values, pairs, cut=early > 0, remark=remark)
         leads = [("steps", "equal steps", late), ("operations", "equal multiply-adds", late)]
         if self.early:
             leads.append(("equal", "equal steps", DECODERS | self.early))

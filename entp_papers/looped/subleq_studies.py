@@ -103,10 +103,10 @@ def library_study(
     library = named_programs(count3_length)
     for name in only or library:
         made = library[name]
-        runs = [interpret(p, 10_000) for p in made]
-        for p, found in zip(made, runs, strict=True):
-            require(found.lines[-1] == p.last, f"{name}: no halt within 10,000 steps")
-        steps = max(len(found.lines) for found in runs) - 1
+        lines = [interpret(p, 10_000).lines for p in made]
+        halted = [found[-1] == p.last for found, p in zip(lines, made, strict=True)]
+        require(all(halted), f"{name}: no halt within 10,000 steps")
+        steps = max(map(len, lines)) - 1
         shape = Shape(*map(max, zip(*(p.shape for p in made), strict=True)))
         for kind in precisions:
             found = compare(SubleqMachine(shape, PRECISIONS[kind]), made, steps + 3)
