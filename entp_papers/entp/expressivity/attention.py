@@ -156,7 +156,7 @@ def refute_encoder(encoder: Any) -> Refutation:
         case = "p1 = p2: the third output does not see tokens 1 and 2 change places"
     else:
         # with y1 + p1 = y2 + p2 the difference 4 y1 - (7 y1 + 9 y2)/4 is 9/4 (p2 - p1)
-        y_TD = seen_alike(p_TD)
+        y_TD = p_TD[:1] - p_TD[:2]
         pair = (y_TD[:1], y_TD)
         case = "p1 != p2: y1 + p1 = y2 + p2, and output 1 of (y1) is output 2 of (y1, y2)"
     return contradiction(encoder, theorem_4_1_decoder(width), pair, case)
@@ -175,14 +175,9 @@ def refute_decoder(decoder: Any) -> Refutation:
         raise ValueError(
             f"the model has {what}: theorem 4.2 assumes p1 != p2 and says nothing about it"
         )
-    x_TD = seen_alike(p_TD)
+    x_TD = p_TD[:1] - p_TD[:2]
     case = "p1 != p2: x1 + p1 = x2 + p2, so outputs 1 and 2 are equal"
     return contradiction(decoder, theorem_4_2_encoder(width), (x_TD[:1], x_TD), case)
-
-
-def seen_alike(p_TD: Tensor) -> Tensor:
-    """Return two inputs (2, D) that are equal once their positions are added."""
-    return torch.stack([torch.zeros_like(p_TD[0]), p_TD[0] - p_TD[1]])
 
 
 @torch.no_grad()

@@ -116,8 +116,7 @@ def causal_mask(x_BTD: Tensor) -> Tensor:
 
 def no_mask(x_BTD: Tensor) -> Tensor:
     """Return a mask (B, 1, T, T) that hides nothing, in place of a body's own."""
-    batch, tokens, _ = x_BTD.shape
-    return x_BTD.new_zeros(batch, 1, tokens, tokens)
+    return torch.zeros_like(causal_mask(x_BTD))
 
 
 def hidden(body: nn.Module, x_BTD: Tensor, mask: Tensor | None) -> Tensor:
