@@ -48,7 +48,13 @@ class Comparison(NamedTuple):
         entp = self.entp or {"arm": self.entp_arm}
         sides = [(select(mine, arm=self.arm), own)]
         sides.append((select(mine, **self.where, **entp), self.entp or {"arm": "entp"}))
-        used = [replace(r, labels={**r.labels, **as_own}) for side, as_own in sides for r in side]
+        seeds = set.intersection(*({r.labels["seed"] for r in side} for side, _ in sides))
+        used = [
+            replace(r, labels={**r.labels, **as_own})
+            for side, as_own in sides
+            for r in side
+            if r.labels["seed"] in seeds
+        ]
         used += select(mine, arm=COUNTS)  # of text, which its ``measure`` needs
         found = {m.claim: m for m in self.source.measure(used)}
         return [
