@@ -132,7 +132,7 @@ def past_alone_is_seen(compute: Callable[..., Tensor]) -> Finding:
     moved_TT = influence(compute, HEADS)  # the one length above 1 at which the printed mask fits
     later_TT = ~causal_mask(HEADS)
     past = float(moved_TT[later_TT.T].min())
-    future = float(moved_TT[later_TT].max())
+    future = largest(moved_TT[later_TT])
     seen = f"past tokens move outputs by {past:.1g} or more, later ones by {future:.1g}"
     return past > CHANGED and future == 0, seen
 
@@ -206,7 +206,7 @@ def nothing_seen_is_refused(weigh: Callable[..., Tensor]) -> Finding:
 def padding_is_unseen(weigh: Callable[..., Tensor]) -> Finding:
     visible = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
     weights_BHTT = weigh(torch.zeros(3, 2, 3, 3), visible)
-    onto = float(weights_BHTT.masked_fill(visible[:, None, None], 0).max())
+    onto = largest(weights_BHTT.masked_fill(visible[:, None, None], 0))
     return (
         onto == 0,
         f"largest weight of padding {onto:.2g} "

@@ -52,8 +52,7 @@ class Comparison(NamedTuple):
         used = [
             replace(r, labels={**r.labels, **as_own})
             for side, as_own in sides
-            for r in side
-            if r.labels["seed"] in seeds
+            for r in select(side, seed=tuple(seeds))
         ]
         used += select(mine, arm=COUNTS)  # of text, which its ``measure`` needs
         found = {m.claim: m for m in self.source.measure(used)}

@@ -190,7 +190,7 @@ def contradiction(model: Any, reference: Any, pair: tuple[Tensor, Tensor], case:
     theirs, ours = ([m.encode(x_TD)[-1] for x_TD in pair] for m in (model, reference))
     if not all(y_D.isfinite().all() for y_D in theirs):
         raise ValueError("the model's outputs are not finite: nothing can be compared")
-    rounding = torch.finfo(ours[0].dtype).eps ** 0.5 * (1 + float(theirs[0].abs().max()))
+    rounding = torch.finfo(ours[0].dtype).eps ** 0.5 * (1 + largest(theirs[0]))
     if largest(*theirs) > rounding:
         raise ValueError(f"the proof does not cover this model, of which this is not true: {case}")
     found = [

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from entp_lab.configs import Json
-from entp_lab.studies import Study, at_least, columns
+from entp_lab.studies import Study, at_least, columns, largest
 from entp_lib.config import SIZES, ModelConfig
 from entp_lib.decoding import generate
 from entp_lib.model import Transformer, build_model, parameter_count
@@ -265,7 +265,7 @@ def both_scores(ours: Answers, hard: Answers) -> Json:
 
 def largest_weight(model: Transformer) -> Json:
     """Return the name and size of the largest weight."""
-    sizes = {name: float(p.detach().abs().max()) for name, p in model.named_parameters()}
+    sizes = {name: largest(p) for name, p in model.named_parameters()}
     name = max(sizes, key=sizes.get)
     return {"largest_weight_in": name, "largest_weight": sizes[name]}
 
