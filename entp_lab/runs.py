@@ -168,9 +168,7 @@ def study(
     metrics, curves = STUDIES.named(config.study)(**params)
     for name, value in {**metrics, **curves}.items():
         if has_nan(value):  # in a record it would be None, which the largest error passes over
-            raise ArithmeticError(
-                f"{config.study}: {name} is not a number, or has one that is none"
-            )
+            raise ArithmeticError(f"{config.study}: {name} has a value that is not a number")
     return metrics, curves
 
 

@@ -161,9 +161,8 @@ def make(folder: Path, source: Source, recipe: Recipe) -> None:
             require(
                 parts[name]["tokens"] > 0,
                 f"corpus = {recipe.corpus!r}: split = {recipe.split!r} keeps documents whole and "
-                f"leaves none for {name}; use more text, or another held_out than {recipe.held_out}"
-                + ", or 'tail'"
-                * (recipe.split != "tail"),
+                f"leaves none for {name}; use more text, another held_out than {recipe.held_out}, "
+                "or another split",
             )
         require(
             source_of(recipe.corpus).checksum == source.checksum,

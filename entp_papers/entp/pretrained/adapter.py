@@ -51,16 +51,16 @@ class Adapted(nn.Module):
         own_VD = body.get_input_embeddings().weight.detach()
         generator = seeded(seed)
         width = own_VD.shape[1]
-        states = getattr(body.config, "hidden_size", width)  # wider than embeddings in some
+        state_width = getattr(body.config, "hidden_size", width)  # wider than embeddings in some
 
         def drawn(std: float, width: int) -> Tensor:
             return torch.randn(vocab_size, width, generator=generator).to(own_VD) * std
 
         start_VD = drawn(float(own_VD[1:].std()), width) if tokens is None else own_VD[list(tokens)]
         self.read_in = nn.Embedding.from_pretrained(start_VD, freeze=False)
-        self.read_out = nn.Linear(states, vocab_size, bias=False).to(own_VD)
+        self.read_out = nn.Linear(state_width, vocab_size, bias=False).to(own_VD)
         with torch.no_grad():
-            self.read_out.weight.copy_(drawn(0.02, states) if output_VD is None else output_VD)
+            self.read_out.weight.copy_(drawn(0.02, state_width) if output_VD is None else output_VD)
         self.architecture = architecture
         self.body = body
         self.token_budget = 1024

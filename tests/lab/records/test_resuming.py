@@ -153,7 +153,7 @@ def test_what_is_no_training_ends_at_once(store, monkeypatch):
 def test_a_study_that_gives_nan_has_no_record(store, monkeypatch, curves):
     fake = SimpleNamespace(named=lambda name: lambda: ({}, curves), places={})
     monkeypatch.setattr("entp_lab.runs.STUDIES", fake)
-    with pytest.raises(ArithmeticError, match="costs: error is not a number"):
+    with pytest.raises(ArithmeticError, match="costs: error has a value that is not"):
         computed(StudyConfig("test", "smoke", "costs", {}), store)
     assert store.all("test") == []
 
